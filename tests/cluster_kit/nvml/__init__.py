@@ -1,0 +1,171 @@
+"""A fake NVML library for tests: writes its state file and compiles ``libnvidia-ml.so.1``.
+
+The library reads the state on every call, so a test changes a running pod's GPU with one :func:`write_state`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOURCE = Path(__file__).with_name("nvml.c")
+LIBRARY_NAME = "libnvidia-ml.so.1"
+DEFAULT_STATE = Path("/run/plimsoll-fake-nvml/devices.conf")  # where the library looks by default
+STATE_VARIABLE = "PLIMSOLL_FAKE_NVML"
+DEFAULT_DRIVER = "580.159.04"
+MAX_DEVICES = 64  # MAX_DEVICES of nvml.c
+MAX_TEXT = 95  # TEXT of nvml.c without the closing NUL
+_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
+
+
+@dataclass(frozen=True, slots=True)
+class FakeGpu:
+    """One device as the fake library shows it.
+
+    Attributes:
+        uuid: ``GPU-<uuid>``, or ``MIG-<uuid>`` for a slice.
+        name: product name as NVML gives it.
+        total: physical memory in bytes.
+        reserved: bytes held by driver and firmware.
+        used: bytes allocated by processes, without ``reserved``.
+        parent: for a slice, the UUID of its GPU; empty otherwise.
+    """
+
+    uuid: str
+    name: str
+    total: int
+    reserved: int = 0
+    used: int = 0
+    parent: str = ""
+
+    @property
+    def free(self) -> int:
+        """Bytes that NVML calls free."""
+        return max(0, self.total - self.reserved - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeState:
+    """What a state file says: the devices, the driver's version and the NVML code to fail with (0: none)."""
+
+    gpus: tuple[FakeGpu, ...]
+    driver: str = DEFAULT_DRIVER
+    fail: int = 0
+
+
+def _check(gpu: FakeGpu) -> None:
+    for field in ("uuid", "name", "parent"):
+        text = getattr(gpu, field)
+        if len(text.encode()) > MAX_TEXT or set(text) & set("\r\n[]="):
+            raise ValueError(
+                f"FakeGpu.{field}={text!r}: at most {MAX_TEXT} bytes without newline, [, ] or ="
+            )
+    if min(gpu.total, gpu.reserved, gpu.used) < 0:
+        raise ValueError(f"{gpu}: memory sizes are bytes and never negative")
+
+
+def write_state(
+    path: Path, gpus: Sequence[FakeGpu], *, driver: str = DEFAULT_DRIVER, fail: int = 0
+) -> None:
+    """Write the state file by rename, so that a reader sees the old or the new state, never half.
+
+    Args:
+        path: the file; mount its FOLDER into containers, since a bind mount of a file keeps the old inode.
+        gpus: devices in NVML's index order.
+        driver: driver version.
+        fail: NVML code that init and every query return; 0 for a healthy driver.
+
+    Raises:
+        ValueError: a text or number that the file cannot hold, or more than 64 devices.
+    """
+    if len(gpus) > MAX_DEVICES:
+        raise ValueError(f"{len(gpus)} devices: the fake holds at most {MAX_DEVICES}")
+    lines = [f"driver={driver}", f"fail={fail}"]
+    for gpu in gpus:
+        _check(gpu)
+        lines += [f"[{gpu.uuid}]", f"name={gpu.name}", f"total={gpu.total}"]
+        lines += [f"reserved={gpu.reserved}", f"used={gpu.used}"]
+        lines += [f"parent={gpu.parent}"] if gpu.parent else []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+        os.fchmod(file.fileno(), 0o644)  # containers read it as any user
+    Path(temporary).replace(path)
+
+
+def read_state(path: Path) -> FakeState:
+    """Read what :func:`write_state` wrote.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: a line that :func:`write_state` does not write.
+    """
+    top: dict[str, str] = {}
+    sections: list[dict[str, str]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            sections.append({"uuid": line.strip("[]")})
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise ValueError(f"{path}: {line!r} is no key=value line")
+        (sections[-1] if sections else top)[key] = value
+    gpus = tuple(
+        FakeGpu(
+            uuid=section["uuid"],
+            name=section["name"],
+            total=int(section["total"]),
+            reserved=int(section["reserved"]),
+            used=int(section["used"]),
+            parent=section.get("parent", ""),
+        )
+        for section in sections
+    )
+    return FakeState(gpus=gpus, driver=top["driver"], fail=int(top["fail"]))
+
+
+def build_library(cache: Path) -> Path:
+    """Compile the library, or return the one compiled from this very source before.
+
+    Args:
+        cache: folder for the result, made if needed. The library lies alone in a folder named by the hash of
+            its source and flags, so that the folder can be mounted or put on ``LD_LIBRARY_PATH`` as it is.
+
+    Returns:
+        The path of ``libnvidia-ml.so.1``.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler refused the source; its words are on standard error.
+        FileNotFoundError: no ``cc`` on this machine.
+    """
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join(_FLAGS).encode()).hexdigest()[:16]
+    library = cache / f"nvml-{key}" / LIBRARY_NAME
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:  # same file system: rename is atomic
+        made = Path(folder) / LIBRARY_NAME
+        command = [
+            "cc",
+            *_FLAGS,
+            f"-Wl,-soname,{LIBRARY_NAME}",
+            "-o",
+            str(made),
+            str(SOURCE),
+            "-lpthread",
+        ]
+        subprocess.run(
+            command, check=True
+        )  # two builders at once: the later rename wins with the same bytes
+        made.chmod(0o755)
+        made.replace(library)
+    return library
