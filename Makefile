@@ -1,0 +1,69 @@
+# Plimsoll. Everything that is built or downloaded lives under one folder outside the work tree: $(PLIMSOLL_CACHE).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PLIMSOLL_CACHE ?= $(HOME)/.cache/plimsoll
+export PLIMSOLL_CACHE
+export PYTHONPATH := operator:.
+export PYTHONDONTWRITEBYTECODE := 1
+PYTHON ?= python3
+LOCK := requirements/dev.txt
+VENV := $(PLIMSOLL_CACHE)/venv-$(shell sha256sum $(LOCK) | cut -c1-12)
+PY := $(VENV)/bin/python
+NAME ?= demo
+PYTEST_ARGS ?=
+
+.PHONY: help demo test unit check format setup up down status shell images lock measure sweep bench fuzz test-engines clean-cache
+
+help: ## what can be done here
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.done ## the Python environment, from the hash-locked requirements
+$(VENV)/.done: $(LOCK)
+	@$(PYTHON) -I tools/setup_venv.py "$(VENV)" $(LOCK)
+
+prerequisites: setup
+	@$(PY) -m tests.cluster_kit.prerequisites
+
+demo: prerequisites ## boot a real cluster, install the operator, size and serve a real model (KEEP=1 leaves it up)
+	@$(PY) -m tests.demo
+
+test: prerequisites check ## every suite: lint, types, unit, contract, cluster
+	@$(PY) -m tests.cluster_kit.images --quiet
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+unit: setup ## only what needs no cluster
+	$(PY) -m pytest tests/unit $(PYTEST_ARGS)
+
+check: setup ## lint, format, types, import contracts
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: setup ## let ruff rewrite the sources
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+up: prerequisites ## start the local cluster NAME
+	@$(PY) -m tests.cluster_kit up --name $(NAME)
+down: setup ## stop the local cluster NAME
+	@$(PY) -m tests.cluster_kit down --name $(NAME)
+status: setup ## what runs in the local cluster NAME
+	@$(PY) -m tests.cluster_kit status --name $(NAME)
+shell: setup ## a shell with kubectl inside the local cluster NAME
+	@$(PY) -m tests.cluster_kit shell --name $(NAME)
+
+images: prerequisites ## build the operator, sizer and demo engine images
+	@$(PY) -m tests.cluster_kit.images
+
+measure: prerequisites ## print times, memory and image sizes of one server's life as JSON
+	@$(PY) -m bench.lifecycle
+
+bench: setup ## the sizer's own time and memory as JSON
+	@$(PY) -m bench.sizer
+
+lock: setup ## regenerate the hash-locked requirements from pyproject.toml
+	@$(PY) tools/lock.py
+
+clean-cache: ## remove everything that was downloaded or built
+	rm -rf "$(PLIMSOLL_CACHE)"
