@@ -1,6 +1,7 @@
 """A fake NVML library for tests: writes its state file and compiles ``libnvidia-ml.so.1``.
 
-The library reads the state on every call, so a test changes a running pod's GPU with one :func:`write_state`.
+The library reads the state on every call, so a test changes a running pod's GPU with one
+:func:`write_state`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class FakeGpu:
 
 @dataclass(frozen=True, slots=True)
 class FakeState:
-    """What a state file says: the devices, the driver's version and the NVML code to fail with (0: none)."""
+    """What a state file says; ``fail`` is the NVML code that every call answers with, or 0."""
 
     gpus: tuple[FakeGpu, ...]
     driver: str = DEFAULT_DRIVER
@@ -65,9 +66,7 @@ def _check(gpu: FakeGpu) -> None:
     for field in ("uuid", "name", "parent"):
         text = getattr(gpu, field)
         if len(text.encode()) > MAX_TEXT or set(text) & set("\r\n[]="):
-            raise ValueError(
-                f"FakeGpu.{field}={text!r}: at most {MAX_TEXT} bytes without newline, [, ] or ="
-            )
+            raise ValueError(f"FakeGpu.{field}={text!r}: {MAX_TEXT} bytes without newline, [, ], =")
     if min(gpu.total, gpu.reserved, gpu.used) < 0:
         raise ValueError(f"{gpu}: memory sizes are bytes and never negative")
 
@@ -78,7 +77,7 @@ def write_state(
     """Write the state file by rename, so that a reader sees the old or the new state, never half.
 
     Args:
-        path: the file; mount its FOLDER into containers, since a bind mount of a file keeps the old inode.
+        path: the file; mount its FOLDER into containers: a bind-mounted file keeps the old inode.
         gpus: devices in NVML's index order.
         driver: driver version.
         fail: NVML code that init and every query return; 0 for a healthy driver.
@@ -137,14 +136,14 @@ def build_library(cache: Path) -> Path:
     """Compile the library, or return the one compiled from this very source before.
 
     Args:
-        cache: folder for the result, made if needed. The library lies alone in a folder named by the hash of
-            its source and flags, so that the folder can be mounted or put on ``LD_LIBRARY_PATH`` as it is.
+        cache: folder for the result, made if needed. The library lies alone in a folder named by
+            the hash of its source and flags, which can be mounted or put on ``LD_LIBRARY_PATH``.
 
     Returns:
         The path of ``libnvidia-ml.so.1``.
 
     Raises:
-        subprocess.CalledProcessError: the compiler refused the source; its words are on standard error.
+        subprocess.CalledProcessError: the compiler refused the source (see standard error).
         FileNotFoundError: no ``cc`` on this machine.
     """
     key = hashlib.sha256(SOURCE.read_bytes() + " ".join(_FLAGS).encode()).hexdigest()[:16]
@@ -154,18 +153,9 @@ def build_library(cache: Path) -> Path:
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:  # same file system: rename is atomic
         made = Path(folder) / LIBRARY_NAME
-        command = [
-            "cc",
-            *_FLAGS,
-            f"-Wl,-soname,{LIBRARY_NAME}",
-            "-o",
-            str(made),
-            str(SOURCE),
-            "-lpthread",
-        ]
-        subprocess.run(
-            command, check=True
-        )  # two builders at once: the later rename wins with the same bytes
+        link = [f"-Wl,-soname,{LIBRARY_NAME}", "-lpthread"]
+        command = ["cc", *_FLAGS, "-o", str(made), str(SOURCE), *link]
+        subprocess.run(command, check=True)
         made.chmod(0o755)
-        made.replace(library)
+        made.replace(library)  # two builders at once: the later rename wins, with equal bytes
     return library
