@@ -29,18 +29,28 @@ def main() -> int:
     print(f"[  0.0 s] Python environment: {folder}", flush=True)
     if importlib.util.find_spec("ensurepip") is None:  # Debian ships it in a package of its own
         print("[  0.0 s] apt-get install python3-venv", flush=True)
-        subprocess.run(["apt-get", "update", "-qq"], check=True)  # noqa: S607  Debian's own
-        subprocess.run(["apt-get", "install", "-y", "-qq", "python3-venv"], check=True)  # noqa: S607
+        subprocess.run(["apt-get", "update", "-qq"], check=True)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "python3-venv"], check=True)
     shutil.rmtree(folder, ignore_errors=True)  # a half-made one from an interrupted run
     venv.create(folder, with_pip=True, symlinks=True)
     command = [
-        str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        "--no-input", "--require-hashes", "--only-binary", ":all:", "-r", str(lock),
-    ]  # fmt: skip
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+        "-r",
+        str(lock),
+    ]
     stop = threading.Event()
     threading.Thread(target=_heartbeat, args=(began, stop), daemon=True).start()
     try:
-        subprocess.run(command, check=True)  # noqa: S603  our own arguments
+        subprocess.run(command, check=True)
     finally:
         stop.set()
     done.touch()

@@ -20,9 +20,13 @@ def install(cluster: Cluster) -> None:
     """`kubectl apply` the rendered install and wait for the operator; raises RuntimeError."""
     cluster.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "install.yaml"))
     cluster.kubectl(
-        "-n", OPERATOR_NAMESPACE, "rollout", "status", "deployment/plimsoll-operator",
+        "-n",
+        OPERATOR_NAMESPACE,
+        "rollout",
+        "status",
+        "deployment/plimsoll-operator",
         f"--timeout={ROLLOUT_SECONDS}s",
-    )  # fmt: skip
+    )
 
 
 def provide_models(cluster: Cluster, folder: Path, namespace: str, claim: str = "models") -> None:

@@ -62,7 +62,9 @@ def budget(capacity: dict[str, Any]) -> None:
         raise AssertionError(f"the terms add up to {total}, status says {terms['kv']}")
     per_token = int(capacity["bytesPerToken"])
     say(f"/ {per_token:,} B a token = {total // per_token:,} tokens, of which whole slots are")
-    say(f"maxTotalTokenNum = {capacity['maxTotalTokenNum']:,} ({capacity['confidence']}, {capacity['source']})")
+    say(
+        f"maxTotalTokenNum = {capacity['maxTotalTokenNum']:,} ({capacity['confidence']}, {capacity['source']})"
+    )
 
 
 def engine(props: dict[str, Any], capacity: dict[str, Any]) -> None:

@@ -1,0 +1,249 @@
+"""What cluster tests share: servers, waiting, and the facts read back from the real API server."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster_kit.rest import ISRV
+from tests.demo import install
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tests.cluster_kit import Cluster
+    from tests.cluster_kit.rest import Rest
+
+ENGINE_IMAGE = "localhost/plimsoll-demo-llamacpp:0.1.0"
+SMOL = "SmolLM2-135M-Instruct"
+NODE_A, NODE_B = "node-a", "node-b"
+
+
+@dataclass
+class World:
+    """The cluster with the operator on it."""
+
+    cluster: Cluster
+    rest: Rest
+    models: Path
+
+
+def make_models(folder: Path, smol: Path) -> None:
+    """The real model, and folders that are wrong in one way each.
+
+    The kubelet mounts this one folder as the claim `models`; servers choose by subPath.
+    """
+    folder.chmod(0o755)
+    target = folder / SMOL
+    target.mkdir()
+    for file in smol.iterdir():
+        (target / file.name).hardlink_to(file) if file.stat().st_dev == folder.stat().st_dev else (
+            target / file.name
+        ).write_bytes(file.read_bytes())
+    write_safetensors(folder / "unknown", {"model_type": "perceptron9000"}, {"w": [4]})
+    llama = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "vocab_size": 128256,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "max_position_embeddings": 8192,
+        "torch_dtype": "bfloat16",
+        "tie_word_embeddings": False,
+    }
+    write_safetensors(folder / "too-large", llama, {"model.embed_tokens.weight": [128256, 4096]})
+
+
+def write_safetensors(
+    folder: Path, config: Mapping[str, Any], shapes: Mapping[str, list[int]]
+) -> None:
+    """A checkpoint whose header is real and whose data is a hole in the file (bf16)."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        size = 2
+        for dimension in shape:
+            size *= dimension
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + offset)
+
+
+@dataclass
+class Tenant:
+    """One namespace and shorthands for what lives in it."""
+
+    world: World
+    namespace: str
+
+    def create(self) -> None:
+        """The namespace, its volume and its claim."""
+        rest = self.world.rest
+        rest.apply(f"/api/v1/namespaces/{self.namespace}", _meta("v1", "Namespace", self.namespace))
+        install.provide_models(self.world.cluster, self.world.models, self.namespace)
+        claim = _meta("v1", "PersistentVolumeClaim", "models") | {
+            "spec": {
+                "accessModes": ["ReadOnlyMany"],
+                "storageClassName": "",
+                "resources": {"requests": {"storage": "1Gi"}},
+            }
+        }
+        rest.apply(f"{self.core}/persistentvolumeclaims/models", claim)
+
+    def delete(self) -> None:
+        """Everything, so that the next test finds free GPUs."""
+        rest = self.world.rest
+        rest.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
+        wait(lambda: rest.get(f"/api/v1/namespaces/{self.namespace}") is None, 60, "namespace gone")
+        rest.call("DELETE", f"/api/v1/persistentvolumes/{self.namespace}-models")
+
+    @property
+    def core(self) -> str:
+        """Path of the core group in this namespace."""
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    @property
+    def servers(self) -> str:
+        """Path of the InferenceServers in this namespace."""
+        return f"{ISRV}/namespaces/{self.namespace}/inferenceservers"
+
+    def apply(self, name: str = "smollm2", **spec: Any) -> dict[str, Any]:
+        """Apply a server; keyword arguments replace parts of the spec. Raises RestError when refused."""
+        body = _meta("plimsoll.dev/v1alpha1", "InferenceServer", name) | {
+            "spec": server_spec(**spec)
+        }
+        applied: dict[str, Any] = self.world.rest.apply(f"{self.servers}/{name}", body)
+        return applied
+
+    def server(self, name: str = "smollm2") -> dict[str, Any]:
+        """The live object."""
+        found: dict[str, Any] = self.world.rest.get(f"{self.servers}/{name}") or {}
+        return found
+
+    def condition(self, kind: str, name: str = "smollm2") -> dict[str, Any]:
+        """One condition of the live object, or an empty dict."""
+        found = self.server(name).get("status", {}).get("conditions", [])
+        return next((c for c in found if c["type"] == kind), {})
+
+    def deployment(self, name: str = "smollm2") -> dict[str, Any] | None:
+        """The child Deployment."""
+        found: dict[str, Any] | None = self.world.rest.get(
+            f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{name}"
+        )
+        return found
+
+    def pods(self, selector: str = "") -> list[dict[str, Any]]:
+        """Pods by label selector."""
+        query = {"labelSelector": selector} if selector else {}
+        return self.world.rest.items(f"{self.core}/pods", **query)
+
+    def wait_ready(self, name: str = "smollm2", seconds: float = 120) -> dict[str, Any]:
+        """Wait until the current generation is Ready; returns the live object."""
+
+        def ready() -> bool:
+            server = self.server(name)
+            found = self.condition("Ready", name)
+            return (
+                found.get("status") == "True"
+                and found.get("observedGeneration") == server["metadata"]["generation"]
+            )
+
+        wait(ready, seconds, f"{name} Ready", lambda: self.server(name).get("status"))
+        return self.server(name)
+
+    def wait_condition(
+        self, kind: str, status: str, reason: str, name: str = "smollm2", seconds: float = 90
+    ) -> dict[str, Any]:
+        """Wait for one condition with this status and reason; returns it."""
+
+        def met() -> bool:
+            found = self.condition(kind, name)
+            return (found.get("status"), found.get("reason")) == (status, reason)
+
+        wait(met, seconds, f"{kind}={status} {reason}", lambda: self.server(name).get("status"))
+        return self.condition(kind, name)
+
+    def argument(self, flag: str, name: str = "smollm2") -> int:
+        """The integer after `flag=` in the template's server container."""
+        deployment = self.deployment(name)
+        assert deployment is not None
+        return template_argument(deployment, flag)
+
+    def props(self, name: str = "smollm2") -> dict[str, Any]:
+        """The engine's own /props, through the Service."""
+        found: dict[str, Any] = self.world.rest.call(
+            "GET", f"{self.core}/services/{name}:80/proxy/props"
+        )
+        return found
+
+
+def server_spec(
+    *,
+    node: str | None = None,
+    sub_path: str = SMOL,
+    engine: Mapping[str, Any] | None = None,
+    replicas: int = 1,
+    sizing: Mapping[str, Any] | None = None,
+    template: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The spec of a small llama.cpp server; `node` picks the fake GPU's kind."""
+    rendered = dict(template or {})
+    if node:
+        rendered["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return {
+        "model": {
+            "source": {"persistentVolumeClaim": {"claimName": "models", "subPath": sub_path}}
+        },
+        "engine": {
+            "type": "LlamaCpp",
+            "image": ENGINE_IMAGE,
+            "version": "2026.10+cpu",
+            "imagePullPolicy": "IfNotPresent",
+        }
+        | dict(engine or {}),
+        "replicas": replicas,
+        "sizing": dict(sizing or {}),
+        "rollout": {"drainSeconds": 5},
+        "template": rendered,
+    }
+
+
+def template_argument(deployment: Mapping[str, Any], flag: str) -> int:
+    """The integer after `flag=` in a Deployment's server container."""
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    args = next(c for c in containers if c["name"] == "server")["args"]
+    values = [a.split("=", 1)[1] for a in args if a.startswith(f"{flag}=")]
+    assert len(values) == 1, f"{flag} occurs {len(values)} times in {args}"
+    return int(values[0])
+
+
+def wait(
+    check: Callable[[], object],
+    seconds: float,
+    what: str,
+    explain: Callable[[], object] = lambda: None,
+) -> None:
+    """Poll until true; a TimeoutError carries the last state."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if check():
+            return
+        time.sleep(0.2)
+    raise TimeoutError(
+        f"{what}: not within {seconds} s\n{json.dumps(explain(), indent=1, default=str)}"
+    )
+
+
+def _meta(version: str, kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
