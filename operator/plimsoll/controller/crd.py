@@ -118,6 +118,7 @@ def sizing_request(server: InferenceServer) -> SizingRequest:
         engine_type=spec.engine.type,
         engine_version=spec.engine.version,
         engine_args=spec.engine.args,
+        engine_env=tuple(entry["name"] for entry in spec.engine.env),
         tensor=spec.tensor,
         kv_cache_dtype=sizing.kv_cache_dtype,
         context_length=sizing.context_length,

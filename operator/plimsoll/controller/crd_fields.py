@@ -37,7 +37,8 @@ EXTENDED_RESOURCE: Final = rf"{SUBDOMAIN}/{_NAME_PART}"
 class InvalidSpec(PlimsollError):  # noqa: N818 - named as the reason in the condition
     """A field of the resource holds what this operator cannot accept."""
 
-    reason = "InvalidSpec"
+    default_reason = "InvalidSpec"
+    exit_code = 2
 
 
 def invalid(path: str, value: object, need: str) -> InvalidSpec:

@@ -98,7 +98,7 @@ def _free_key(path: str, key: str) -> None:
 
 
 def _label_key(path: str, key: str) -> None:
-    if not isinstance(key, str) or len(key) > MAX_KEY or re.fullmatch(LABEL_KEY, key) is None:
+    if len(key) > MAX_KEY or re.fullmatch(LABEL_KEY, key) is None:
         raise invalid(f"{path}[{key}]", key, "a label key")
 
 
