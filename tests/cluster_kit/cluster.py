@@ -1,0 +1,254 @@
+"""A whole local cluster as one object: start it, use it, stop it."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from . import cgroups, control_plane, network
+from .build import build_kubernetes, kubectl_path
+from .cache import Log
+from .clean import clean, leftovers, state_folder
+from .errors import KitError
+from .linux import inside_network
+from .lock import name_lock
+from .node import Node, check_name
+from .process import start_time
+from .progress import Progress
+
+
+class Cluster:
+    """A cluster of this name, running or not.
+
+    Args:
+        name: prefixes its namespaces, cgroups and folder, so that several can run at once.
+        nodes: none means the control plane alone.
+        log: takes progress lines; standard error when absent.
+    """
+
+    def __init__(
+        self, name: str = "demo", nodes: Sequence[Node] = (), log: Log | None = None
+    ) -> None:
+        check_name("cluster", name)
+        self.name = name
+        self.nodes = tuple(nodes)
+        self._log = log or Progress()
+        twice = {n.name for n in nodes if [m.name for m in nodes].count(n.name) > 1}
+        if twice or len(self.nodes) > network.MAX_NODES:
+            raise KitError(f"cluster {name}: {len(nodes)} nodes, repeated names {sorted(twice)}")
+
+    @property
+    def state(self) -> Path:
+        """The folder with keys, logs and the nodes' files, while the cluster exists."""
+        return state_folder(self.name)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig; its server address exists inside :attr:`netns` only."""
+        return self.state / "admin.kubeconfig"
+
+    @property
+    def netns(self) -> Path:
+        """The network namespace in which the API server, and every Service, can be reached."""
+        return network.control_namespace(self.name)
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON audit event a line, level Metadata: who did what to which object."""
+        return control_plane.audit_log(self.state)
+
+    def up(self, *, wait: bool = False) -> None:
+        """Start the cluster and return when every node is Ready; at once when it already runs like that.
+
+        A dead cluster of this name is removed first. If anything fails, or the caller is interrupted, nothing stays.
+
+        Args:
+            wait: for another ``up`` or ``down`` of this name, instead of raising.
+
+        Raises:
+            BusyError: another process is changing this cluster.
+            KitError: not possible; the sentence says what to do.
+        """
+        if os.geteuid() != 0:
+            raise KitError("the local cluster makes namespaces and mounts: run this as root")
+        binary = build_kubernetes(self._log)
+        with name_lock(self.name, "up", wait=wait):
+            if self._runs():
+                return
+            if leftovers(self.name):
+                self._log(f"removing what is left of an earlier cluster {self.name}")
+                clean(self.name)
+            try:
+                self._start(binary)
+            except BaseException:
+                with _uninterrupted():
+                    self._save_logs()
+                    clean(self.name)
+                raise
+
+    def down(self, *, wait: bool = False) -> None:
+        """Stop the cluster and remove everything of it; no error when there is none. Raises as :meth:`up`."""
+        with name_lock(self.name, "down", wait=wait), _uninterrupted():
+            clean(self.name)
+
+    def healthy(self) -> bool:
+        """Return whether every component runs, the API server is ready, and so is every node."""
+        pids = self.pids()
+        if not pids or any(start_time(pid) != began for pid, began in pids.values()):
+            return False
+        try:
+            return self._ready() and self._nodes_ready()
+        except (OSError, http.client.HTTPException, KitError):
+            return False
+
+    def pids(self) -> dict[str, tuple[int, str]]:
+        """Return the control plane's processes: name -> (pid, start time). Empty when there is no cluster."""
+        found = self._read_spec().get("pids", {})
+        return {name: (pid, began) for name, (pid, began) in found.items()}
+
+    def running_nodes(self) -> tuple[Node, ...]:
+        """Return the nodes of the cluster that runs under this name, whatever this object was given."""
+        return tuple(Node(**node) for node in self._read_spec().get("nodes", ()))
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Ask the API server as the administrator and return (HTTP status, decoded JSON or text). Raises OSError."""
+        config = json.loads(self.kubeconfig.read_text())
+        token = config["users"][0]["user"]["token"]
+        context = ssl.create_default_context(cafile=str(self.state / "pki" / "ca.crt"))
+        with self.enter_network():
+            connection = http.client.HTTPSConnection(
+                network.API_ADDRESS, network.API_PORT, timeout=5, context=context
+            )
+            try:
+                connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+                answer = connection.getresponse()
+                body = answer.read()
+            finally:
+                connection.close()
+        is_json = answer.headers.get_content_type() == "application/json"
+        return answer.status, json.loads(body) if is_json else body.decode()
+
+    def kubectl(
+        self, *arguments: str | Path, input: str | None = None, check: bool = True  # noqa: A002 - as subprocess names it
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator and return its output.
+
+        Raises:
+            KitError: with ``check``, when it failed; with its own words.
+        """
+        command = network.inside(self.netns, kubectl_path(), *arguments)
+        done = subprocess.run(
+            command, input=input, capture_output=True, text=True, check=False, env=self.environment()
+        )
+        if check and done.returncode:
+            words = done.stderr.strip() or done.stdout.strip()
+            raise KitError(f"kubectl {' '.join(map(str, arguments))}: {words}")
+        return done
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment for kubectl and clients: KUBECONFIG set, kubectl on the PATH."""
+        path = f"{kubectl_path().parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
+    @contextmanager
+    def enter_network(self) -> Iterator[None]:
+        """Run the block with the calling thread inside the cluster's network. Threads started inside follow."""
+        if not self.netns.exists():
+            raise KitError(f"cluster {self.name} is not up: python -m tests.cluster_kit up --name {self.name}")
+        with inside_network(self.netns):
+            yield
+
+    def _runs(self) -> bool:
+        """Return whether a healthy cluster of this name exists. Raises KitError when it has other nodes."""
+        if not self.healthy():
+            return False
+        if self._spec_nodes() != self._read_spec()["nodes"]:
+            raise KitError(
+                f"cluster {self.name} runs with other nodes; stop it first: "
+                f"python -m tests.cluster_kit down --name {self.name}"
+            )
+        return True
+
+    def _start(self, binary: Path) -> None:
+        names = tuple(node.name for node in self.nodes)
+        self.state.mkdir(parents=True)
+        members = cgroups.create(self.name, names)
+        network.make_control(self.name)
+        control_plane.prepare(self.state, names)
+        self._log(f"starting the control plane of {self.name}")
+        pids = control_plane.start(binary, self.state, self.netns, members, self._ready)
+        self._wait_settled()
+        self._write_spec(pids)
+        self._log(f"cluster {self.name} is up: export KUBECONFIG={self.kubeconfig}")
+
+    def _wait_settled(self) -> None:
+        """Wait until a pod can be created: the controllers have made the default service account."""
+        end = time.monotonic() + control_plane.READY_SECONDS
+        while self.get("/api/v1/namespaces/default/serviceaccounts/default")[0] != http.client.OK:
+            if time.monotonic() > end:
+                tail = control_plane.log_tail(self.state, "kube-controller-manager")
+                raise KitError(f"the default service account does not appear:\n{tail}")
+            time.sleep(0.1)
+
+    def _ready(self) -> bool:
+        try:
+            return self.get("/readyz")[0] == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def _nodes_ready(self) -> bool:
+        wanted = {node["name"] for node in self._read_spec()["nodes"]}
+        status, listed = self.get("/api/v1/nodes")
+        return status == http.client.OK and wanted <= {n["metadata"]["name"] for n in listed["items"] if _is_ready(n)}
+
+    def _spec_nodes(self) -> list[dict[str, Any]]:
+        return [{**asdict(node), "labels": dict(node.labels)} for node in self.nodes]
+
+    def _write_spec(self, pids: dict[str, int]) -> None:
+        """Write down what runs: only after a full start, so that a half-started cluster is never taken for one."""
+        named = {name: [pid, start_time(pid)] for name, pid in pids.items()}
+        text = json.dumps({"nodes": self._spec_nodes(), "pids": named}, indent=1)
+        (self.state / "cluster.json").write_text(text)
+
+    def _read_spec(self) -> dict[str, Any]:
+        path = self.state / "cluster.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def _save_logs(self) -> None:
+        """Keep the logs of a failed start: everything else of it is removed."""
+        kept = self.state.with_name(f".{self.name}.failed")
+        shutil.rmtree(kept, ignore_errors=True)
+        if (self.state / "log").is_dir() and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            shutil.copytree(self.state / "log", kept)
+            self._log(f"the logs of the failed start are in {kept}")
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node["status"].get("conditions", ())
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM during a clean-up: a second one must not leave half of it behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

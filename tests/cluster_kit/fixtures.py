@@ -1,0 +1,107 @@
+"""Pytest fixtures for tests on a real cluster; `tests/conftest.py` imports them for every suite.
+
+``api_cluster`` is the control plane alone, ``gpu_cluster`` has nodes with fake GPUs. While a test that uses one of
+them runs, the pytest process stands in that cluster's network, so that clients in the test's own process reach the
+API server. Sessions that run at the same time share a cluster; the last one takes it down. With PLIMSOLL_KEEP=1 it
+stays for the next run, which then starts at once.
+"""
+
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from .cluster import Cluster
+from .linux import enter_network_namespace
+from .lock import Users
+from .network import control_namespace
+from .node import Node
+from .presets import TEST_NODES
+
+NAMES = {"api_cluster": "t-api", "gpu_cluster": "t-gpu"}
+_MARKERS = ("contract", "cluster")
+_HOME = f"/proc/{os.getpid()}/ns/net"
+
+
+def unsupported() -> str | None:
+    """Return why this machine cannot run a cluster, or None. The only reasons for which a test is skipped."""
+    if sys.platform != "linux":
+        return f"the local cluster needs Linux, this is {sys.platform}"
+    if os.geteuid() != 0:
+        return f"the local cluster needs root (namespaces, mounts), this is user id {os.geteuid()}"
+    return None
+
+
+class _Network:
+    """The network namespace in which pytest's main thread stands."""
+
+    def __init__(self) -> None:
+        self._home = os.open(_HOME, os.O_RDONLY | os.O_CLOEXEC)
+
+    def stand_in(self, cluster: str | None) -> None:
+        """Go into the cluster's network, or home when there is no such cluster (yet)."""
+        path = control_namespace(cluster) if cluster else None
+        enter_network_namespace(path if path and path.exists() else f"/proc/self/fd/{self._home}")
+
+
+_network = _Network() if sys.platform == "linux" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a cluster where none can run; a cluster that fails to start fails its tests instead."""
+    reason = unsupported()
+    if reason is None:
+        return
+    for item in items:
+        if any(item.get_closest_marker(name) for name in _MARKERS):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Stand in the network of the cluster that the test uses, before any of its fixtures is made.
+
+    Raises:
+        UsageError: it uses both clusters, whose addresses are the same.
+    """
+    used = [NAMES[name] for name in getattr(item, "fixturenames", ()) if name in NAMES]
+    if len(used) > 1:
+        raise pytest.UsageError(f"{item.nodeid}: use one of {sorted(NAMES)}, not both")
+    if _network is not None and unsupported() is None:
+        _network.stand_in(used[0] if used else None)
+    yield
+
+
+@contextmanager
+def running(name: str, nodes: Sequence[Node]) -> Iterator[Cluster]:
+    """Start or join the cluster, stand in its network, and take it down when no other session uses it."""
+    reason = unsupported()
+    if reason is not None or _network is None:
+        pytest.skip(reason or "not Linux")
+    users = Users(name)
+    cluster = Cluster(name, nodes)
+    _network.stand_in(None)  # a cold cache is filled from the Internet, which the cluster's network cannot see
+    try:
+        cluster.up(wait=True)
+        _network.stand_in(name)
+        yield cluster
+    finally:
+        _network.stand_in(None)
+        if users.leave() and os.environ.get("PLIMSOLL_KEEP") != "1":
+            cluster.down(wait=True)
+
+
+@pytest.fixture(scope="session")
+def api_cluster() -> Iterator[Cluster]:
+    """A control plane without nodes: real admission, controllers and scheduler, no pod ever runs."""
+    with running(NAMES["api_cluster"], ()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def gpu_cluster() -> Iterator[Cluster]:
+    """Two nodes with fake GPUs: node-a with two of 0.9 GiB, node-b with one of 0.6 GiB."""
+    with running(NAMES["gpu_cluster"], TEST_NODES) as cluster:
+        yield cluster
