@@ -1,0 +1,1 @@
+"""Measurements: JSON on standard output, nothing asserted (the machines are noisy)."""
