@@ -1,0 +1,47 @@
+"""``python -m plimsoll.sizer size|guard|done|--version``.
+
+======  =====================================================================================
+exit    meaning (the controller turns it into a condition; design table in docs/architecture.md)
+======  =====================================================================================
+0       sized; ``done``; ``guard`` always, see :mod:`plimsoll.sizer.guard`
+1       does not fit
+2       bad model input
+3       unsupported architecture, engine version or layout
+4       NVML failed; worth a retry
+5       deadline, wrong call, anything else; worth a retry
+======  =====================================================================================
+
+``done`` is what the sizing pod's main container runs: nothing. It must not depend on anything.
+"""
+
+from __future__ import annotations
+
+import sys
+
+USAGE = "usage: python -m plimsoll.sizer size|guard|done|--version"
+EXIT_OTHER = 5
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    match arguments:
+        case ["done"]:
+            return 0
+        case ["--version"]:
+            from importlib.metadata import version  # noqa: PLC0415 - only here
+
+            sys.stdout.write(f"plimsoll-size {version('plimsoll')}\n")
+            return 0
+        case ["size" | "guard" as mode]:
+            # Imported here so that done and --version load nothing that could fail or take time.
+            from plimsoll.sizer.run import run  # noqa: PLC0415
+
+            return run(mode)
+        case _:
+            sys.stderr.write(f"{USAGE}; got {arguments!r}\n")
+            return EXIT_OTHER
+
+
+if __name__ == "__main__":
+    sys.exit(main())
