@@ -329,9 +329,7 @@ def _sizing(sizing: Fields) -> Sizing:
         cuda_graphs=graphs.flag("enabled", default=True),
         cuda_graph_max_batch=graphs.integer("maxBatch", 1, 65_536),
         kv_cache_dtype=sizing.choice("kvCacheDType", KV_CACHE_DTYPES, "auto"),
-        extra_reserve=quantity(
-            sizing.at("extraReserve"), sizing.values.get("extraReserve") or 0, least=0
-        ),
+        extra_reserve=quantity(sizing.at("extraReserve"), sizing.get("extraReserve", 0), least=0),
     )
     upper, lower = found.max_total_token_num, found.min_total_token_num
     if found.mode == FIXED and upper is None:

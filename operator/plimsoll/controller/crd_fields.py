@@ -87,6 +87,11 @@ class Fields:
         """Whether ``name`` is given (``null`` is not)."""
         return self.values.get(name) is not None
 
+    def get(self, name: str, default: object) -> object:
+        """The unchecked value of ``name``, or ``default`` when it is absent."""
+        value = self.values.get(name)
+        return default if value is None else value
+
     def child(self, name: str, known: Collection[str] | None = None) -> Fields:
         """The object ``name``; an absent one reads as empty."""
         return Fields.of(self.at(name), self.values.get(name), known)
@@ -127,9 +132,7 @@ class Fields:
     def choice(self, name: str, options: Iterable[str], default: str | None = None) -> str:
         """One of ``options``; required without ``default``."""
         options = tuple(options)
-        value = self.values.get(name, default)
-        if value is None:
-            value = default
+        value = self.get(name, default)
         if not isinstance(value, str) or value not in options:
             raise invalid(self.at(name), value, f"one of {', '.join(options)}")
         return value

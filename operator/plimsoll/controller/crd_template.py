@@ -92,8 +92,7 @@ def user_metadata(parent: Fields, field: str) -> dict[str, str]:
 
 def _free_key(path: str, key: str) -> None:
     _label_key(path, key)
-    prefix = key.rpartition("/")[0]
-    if prefix == GROUP or prefix.endswith(f".{GROUP}") or key == MANAGED_BY:
+    if key.startswith(f"{GROUP}/") or key == MANAGED_BY:
         raise invalid(f"{path}[{key}]", key, f"no {GROUP}/ key and not {MANAGED_BY}")
 
 
@@ -113,7 +112,7 @@ def _objects(
 
 
 def _shared_memory(shared: Fields) -> str:
-    value = shared.values.get("sizeLimit", DEFAULT_SHARED_MEMORY)
+    value = shared.get("sizeLimit", DEFAULT_SHARED_MEMORY)
     quantity(shared.at("sizeLimit"), value, least=1)
     return str(value)
 

@@ -1,0 +1,307 @@
+"""The reader of an InferenceServer: effective values, and a refusal with its path for everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plimsoll.controller.crd import (
+    InvalidSpec,
+    image_version,
+    parse,
+    sizing_request,
+)
+from plimsoll.core.request import SizingRequest
+from tests.unit.manifests.samples import FULL_SPEC, full, minimal, put
+
+GIB = 1 << 30
+
+
+def refused(body: dict[str, Any]) -> InvalidSpec:
+    with pytest.raises(InvalidSpec) as caught:
+        parse(body)
+    return caught.value
+
+
+def test_defaults_and_effective_values_of_the_least_spec() -> None:
+    server = parse(minimal())
+    spec = server.spec
+    assert (server.name, server.namespace, server.uid, server.generation) == (
+        "llama-8b",
+        "team",
+        "u-1",
+        3,
+    )
+    assert not server.deleting
+    assert server.status == {}
+    assert (spec.model.served_name, spec.model.mount_path) == ("llama-8b", "/models")
+    assert (spec.model.file, spec.model.sub_path) == (None, None)
+    assert (spec.engine.version, spec.engine.image_pull_policy, spec.engine.port) == (
+        "1.2.0",
+        "IfNotPresent",
+        None,
+    )
+    assert (spec.accelerator.resource, spec.accelerator.count) == ("nvidia.com/gpu", 1)
+    assert spec.accelerator.class_label_keys == ("nvidia.com/gpu.product",)
+    assert (spec.tensor, spec.replicas, spec.sizing.mode) == (1, 1, "Stamped")
+    assert (spec.sizing.cuda_graphs, spec.sizing.kv_cache_dtype, spec.sizing.extra_reserve) == (
+        True,
+        "auto",
+        0,
+    )
+    assert (spec.rollout.drain_seconds, spec.rollout.progress_deadline_seconds) == (300, None)
+    assert (spec.service.port, spec.service.type, spec.probes.startup_seconds) == (
+        80,
+        "ClusterIP",
+        None,
+    )
+    assert spec.template.shared_memory_size == "2Gi"
+    assert spec.template.affinity is None
+
+
+def test_every_field_is_read() -> None:
+    spec = parse(full()).spec
+    model, engine, sizing, template = spec.model, spec.engine, spec.sizing, spec.template
+    assert (model.claim_name, model.sub_path, model.file) == (
+        "models",
+        "Llama-3.1/8B",
+        "model.gguf",
+    )
+    assert (model.served_name, model.mount_path) == ("meta-llama/Llama-3.1-8B", "/mnt/models")
+    assert (engine.type, engine.image, engine.version) == (
+        "LlamaCpp",
+        FULL_SPEC["engine"]["image"],
+        "4567+cpu",
+    )
+    assert (engine.image_pull_policy, engine.port) == ("Always", 9000)
+    assert (engine.command, engine.args) == (("llama-server",), ("--threads", "4"))
+    assert list(engine.env) == FULL_SPEC["engine"]["env"]
+    assert (spec.accelerator.resource, spec.accelerator.count, spec.tensor) == (
+        "example.com/gpu",
+        2,
+        2,
+    )
+    assert spec.accelerator.products == ("NVIDIA-H100-80GB-HBM3",)
+    assert spec.accelerator.class_label_keys == ("cloud.example/gpu", "nvidia.com/gpu.product")
+    assert (sizing.mode, sizing.max_total_token_num, sizing.min_total_token_num) == (
+        "Fixed",
+        100000,
+        50000,
+    )
+    assert (sizing.context_length, sizing.prefill_tokens, sizing.max_concurrent_requests) == (
+        8192,
+        2048,
+        64,
+    )
+    assert (sizing.cuda_graphs, sizing.cuda_graph_max_batch) == (False, 32)
+    assert (sizing.kv_cache_dtype, sizing.extra_reserve) == ("float16", 3 * GIB // 2)
+    assert (spec.replicas, spec.probes.startup_seconds) == (3, 120)
+    assert (spec.rollout.drain_seconds, spec.rollout.progress_deadline_seconds) == (10, 900)
+    assert (spec.service.port, spec.service.type, spec.service.labels) == (
+        8080,
+        "NodePort",
+        {"team": "a"},
+    )
+    assert spec.service.annotations == {"example.com/a": "any text, really"}
+    given = FULL_SPEC["template"]
+    assert (template.node_selector, template.affinity) == (given["nodeSelector"], given["affinity"])
+    assert list(template.tolerations) == given["tolerations"]
+    assert list(template.topology_spread_constraints) == given["topologySpreadConstraints"]
+    names = (template.scheduler_name, template.runtime_class_name, template.priority_class_name)
+    assert names == ("volcano", "nvidia", "high")
+    assert template.image_pull_secrets == ("pull",)
+    assert (template.labels, template.annotations) == (given["labels"], given["annotations"])
+    assert (template.shared_memory_size, template.security_context) == (
+        "8Gi",
+        given["securityContext"],
+    )
+    assert template.resources == {
+        "requests": {"cpu": "500m", "memory": "16Gi", "ephemeral-storage": "1000"},
+        "limits": {"cpu": "8", "memory": "32Gi"},
+    }
+
+
+def test_sizing_request_carries_every_input_of_the_arithmetic() -> None:
+    assert sizing_request(parse(full())) == SizingRequest(
+        engine_type="LlamaCpp",
+        engine_version="4567+cpu",
+        engine_args=("--threads", "4"),
+        engine_env=("A", "B"),
+        tensor=2,
+        kv_cache_dtype="float16",
+        context_length=8192,
+        prefill_tokens=2048,
+        max_concurrent_requests=64,
+        cuda_graphs=False,
+        cuda_graph_max_batch=32,
+        extra_reserve=3 * GIB // 2,
+        max_total_token_num=100000,
+        min_total_token_num=50000,
+        model_file="model.gguf",
+    )
+
+
+@pytest.mark.parametrize("body", [minimal(), full()])
+def test_sizing_request_survives_its_json(body: dict[str, Any]) -> None:
+    request = sizing_request(parse(body))
+    assert SizingRequest.from_json(request.to_json()) == request
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("ghcr.io/modeltc/lightllm:v1.2.0", "1.2.0"),
+        ("lightllm:1.2.0", "1.2.0"),
+        ("lightllm", None),
+        ("localhost:5000/lightllm", None),
+        ("localhost:5000/lightllm:v1", "1"),
+        ("lightllm@sha256:abc", None),
+        ("localhost:5000/lightllm:v1.2.0@sha256:abc", "1.2.0"),
+        ("llama:server-b4567", "server-b4567"),
+        ("llama:vulkan", "vulkan"),
+        ("llama:v", "v"),
+    ],
+)
+def test_version_from_the_image(image: str, version: str | None) -> None:
+    assert image_version(image) == version
+    assert parse(put(minimal(), "spec.engine.image", image)).spec.engine.version == version
+
+
+def test_tensor_follows_the_count_when_absent() -> None:
+    assert parse(put(minimal(), "spec.accelerator.count", 4)).spec.tensor == 4
+
+
+def test_a_deleted_object_is_read_as_such() -> None:
+    assert parse(put(minimal(), "metadata.deletionTimestamp", "2026-01-01T00:00:00Z")).deleting
+
+
+def test_null_counts_as_absent() -> None:
+    body = minimal()
+    for path in ("spec.sizing.mode", "spec.engine.args", "spec.template", "spec.parallelism", "spec.replicas",
+                 "spec.sizing.extraReserve", "spec.template.sharedMemory.sizeLimit", "spec.futureField"):  # fmt: skip
+        if path != "spec.template.sharedMemory.sizeLimit":
+            put(body, path, None)
+    assert parse(body) == parse(minimal())
+    assert parse(put(minimal(), "spec.template.sharedMemory.sizeLimit", None)) == parse(minimal())
+
+
+def test_a_whole_float_is_an_integer_as_for_the_api_server() -> None:
+    assert parse(put(minimal(), "spec.replicas", 2.0)).spec.replicas == 2
+
+
+NAMES = (
+    "metadata.name must be a DNS label that starts with a letter (child names are derived from it)"
+)
+
+REFUSALS: list[tuple[str, object, str, str]] = [
+    ("metadata.name", "a" * 53, "metadata.name", "of 1 to 52 characters"),
+    ("metadata.name", "7b", "metadata.name", NAMES),
+    ("metadata.name", "a.b", "metadata.name", NAMES),
+    ("metadata.uid", None, "metadata.uid", "must be given"),
+    ("spec", [], "spec", "must be an object"),
+    ("spec.model", None, "spec.model.source", "exactly one source"),
+    ("spec.model.source", {}, "spec.model.source", "exactly one source"),
+    ("spec.model.source.hostPath", {"path": "/"}, "spec.model.source.hostPath", "is not known"),
+    ("spec.model.source.persistentVolumeClaim.claimName", "A_b", "spec.model.source.persistentVolumeClaim.claimName",
+     "the name of a volume claim"),
+    ("spec.model.source.persistentVolumeClaim.subPath", "../x", "spec.model.source.persistentVolumeClaim.subPath",
+     "a relative path"),
+    ("spec.model.file", "/etc/passwd", "spec.model.file", "a relative path"),
+    ("spec.model.file", "a/../../b", "spec.model.file", "a relative path"),
+    ("spec.model.file", "$(PLIMSOLL_TOKENS)", "spec.model.file", "a relative path"),
+    ("spec.model.file", "a\nb", "spec.model.file", "a relative path"),
+    ("spec.model.servedName", "--trust-remote-code", "spec.model.servedName", "begins with a letter or digit"),
+    ("spec.model.mountPath", "models", "spec.model.mountPath", "an absolute path"),
+    ("spec.model.mountPath", "/a/../b", "spec.model.mountPath", "an absolute path"),
+    ("spec.model.mountPath", "/a:b", "spec.model.mountPath", "an absolute path"),
+    ("spec.model.mountPath", "//", "spec.model.mountPath", "other than /"),
+    ("spec.model.mountPath", "/plimsoll", "spec.model.mountPath", "outside"),
+    ("spec.model.mountPath", "/dev/shm", "spec.model.mountPath", "outside"),
+    ("spec.engine.type", "VLLM", "spec.engine.type", "one of LightLLM, LlamaCpp; it is 'VLLM'"),
+    ("spec.engine.type", None, "spec.engine.type", "one of"),
+    ("spec.engine.image", "", "spec.engine.image", "an image reference"),
+    ("spec.engine.image", "a b", "spec.engine.image", "an image reference"),
+    ("spec.engine.port", 65536, "spec.engine.port", "from 1 to 65535"),
+    ("spec.engine.args", "--x", "spec.engine.args", "must be a list"),
+    ("spec.engine.args", ["x"] * 129, "spec.engine.args", "at most 128 items; it is 129"),
+    ("spec.engine.args", ["x", "y" * 1025], "spec.engine.args[1]", "1 to 1024 characters"),
+    ("spec.engine.args", [5], "spec.engine.args[0]", "a text"),
+    ("spec.engine.env", [{"name": "PLIMSOLL_TOKENS", "value": "1"}], "spec.engine.env[0].name", "none of"),
+    ("spec.engine.env", [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], "spec.engine.env[0].name", "none of"),
+    ("spec.engine.env", [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}], "spec.engine.env[0].name", "none of"),
+    ("spec.engine.env", [{"name": "A=B", "value": "0"}], "spec.engine.env[0].name", "environment variable"),
+    ("spec.engine.env", [{"name": "A"}], "spec.engine.env[0]", "exactly one of value and valueFrom"),
+    ("spec.engine.env", [{"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+     "spec.engine.env[0]", "exactly one of value and valueFrom"),
+    ("spec.engine.env", [{"name": "A", "value": "1"}] * 2, "spec.engine.env[1].name", "unique"),
+    ("spec.engine.env", [{"name": "A", "value": 1}], "spec.engine.env[0].value", "a text"),
+    ("spec.engine.env", [{"name": "A", "valueFrom": {"fieldRef": {}}}], "spec.engine.env[0].valueFrom.fieldRef",
+     "is not known"),
+    ("spec.engine.env", [{"name": "A", "valueFrom": {}}], "spec.engine.env[0].valueFrom.secretKeyRef", "given"),
+    ("spec.engine.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}],
+     "spec.engine.env[0].valueFrom.secretKeyRef.key", "given"),
+    ("spec.accelerator.resource", "cpu", "spec.accelerator.resource", "an extended resource"),
+    ("spec.accelerator.count", 0, "spec.accelerator.count", "from 1 to 64"),
+    ("spec.accelerator.count", True, "spec.accelerator.count", "a whole number"),
+    ("spec.accelerator.count", 1.5, "spec.accelerator.count", "a whole number"),
+    ("spec.accelerator.count", float("nan"), "spec.accelerator.count", "a whole number"),
+    ("spec.accelerator", {"products": ["a"], "classLabelKeys": []}, "spec.accelerator.classLabelKeys", "at least one"),
+    ("spec.parallelism.tensor", 2, "spec.parallelism.tensor", "equal to spec.accelerator.count, which is 1"),
+    ("spec.parallelism.pipeline", 2, "spec.parallelism.pipeline", "is not known"),
+    ("spec.replicas", -1, "spec.replicas", "from 0 to 10000"),
+    ("spec.replicas", "1", "spec.replicas", "a whole number"),
+    ("spec.sizing.mode", "InPod", "spec.sizing.mode", "one of Stamped, Fixed"),
+    ("spec.sizing.mode", "Fixed", "spec.sizing.maxTotalTokenNum", "given when spec.sizing.mode is Fixed"),
+    ("spec.sizing", {"minTotalTokenNum": 5, "maxTotalTokenNum": 4}, "spec.sizing.minTotalTokenNum", "at most"),
+    ("spec.sizing.maxTotalTokenNum", 10**30, "spec.sizing.maxTotalTokenNum", "from 1 to"),
+    ("spec.sizing.cudaGraphs.enabled", "yes", "spec.sizing.cudaGraphs.enabled", "true or false"),
+    ("spec.sizing.kvCacheDType", "int2", "spec.sizing.kvCacheDType", "one of auto"),
+    ("spec.sizing.extraReserve", "-1Gi", "spec.sizing.extraReserve", "a Kubernetes quantity of at least 0"),
+    ("spec.sizing.extraReserve", "1 Gi", "spec.sizing.extraReserve", "a Kubernetes quantity"),
+    ("spec.sizing.extraReserve", [], "spec.sizing.extraReserve", "a Kubernetes quantity"),
+    ("spec.sizing.extraReserve", False, "spec.sizing.extraReserve", "a Kubernetes quantity"),
+    ("spec.sizing.probe", "Torch", "spec.sizing.probe", "is not known to this version of the operator"),
+    ("spec.rollout.strategy", "Recreate", "spec.rollout.strategy", "is not known"),
+    ("spec.rollout.drainSeconds", 86401, "spec.rollout.drainSeconds", "from 0 to 86400"),
+    ("spec.service.type", "ExternalName", "spec.service.type", "one of ClusterIP"),
+    ("spec.service.labels", {"plimsoll.dev/server": "x"}, "spec.service.labels[plimsoll.dev/server]", "no plimsoll"),
+    ("spec.template.labels", {"plimsoll.dev/server": "x"}, "spec.template.labels[plimsoll.dev/server]", "no plimsoll"),
+    ("spec.template.labels", {"app.kubernetes.io/managed-by": "x"},
+     "spec.template.labels[app.kubernetes.io/managed-by]", "not app.kubernetes.io/managed-by"),
+    ("spec.template.annotations", {"plimsoll.dev/x": "x"}, "spec.template.annotations[plimsoll.dev/x]", "no plimsoll"),
+    ("spec.template.annotations", {"a b": "x"}, "spec.template.annotations[a b]", "a label key"),
+    ("spec.template.annotations", {"a": 5}, "spec.template.annotations[a]", "a text"),
+    ("spec.template.labels", {"a": "b c"}, "spec.template.labels[a]", "a label value"),
+    ("spec.template.labels", {f"k{n}": "v" for n in range(33)}, "spec.template.labels", "at most 32 entries"),
+    ("spec.template.hostNetwork", True, "spec.template.hostNetwork", "is not known"),
+    ("spec.template.serviceAccountName", "x", "spec.template.serviceAccountName", "is not known"),
+    ("spec.template.affinity.hostAffinity", {}, "spec.template.affinity.hostAffinity", "is not known"),
+    ("spec.template.tolerations", [{"image": "x"}], "spec.template.tolerations[0].image", "is not known"),
+    ("spec.template.topologySpreadConstraints", ["x"], "spec.template.topologySpreadConstraints[0]", "an object"),
+    ("spec.template.imagePullSecrets", ["x"], "spec.template.imagePullSecrets[0]", "an object"),
+    ("spec.template.sharedMemory.sizeLimit", "0", "spec.template.sharedMemory.sizeLimit", "of at least 1"),
+    ("spec.template.securityContext.privileged", True, "spec.template.securityContext.privileged", "is not known"),
+    ("spec.template.securityContext.runAsUser", 0, "spec.template.securityContext.runAsUser", "from 1 to"),
+    ("spec.template.securityContext.supplementalGroups", [-1], "spec.template.securityContext.supplementalGroups[0]",
+     "from 0 to"),
+    ("spec.template.resources.limits", {"nvidia.com/gpu": 1},
+     "spec.template.resources.limits[nvidia.com/gpu]", "GPUs come from spec.accelerator"),
+    ("spec.template.resources.requests", {"cpu": "-1"}, "spec.template.resources.requests[cpu]", "a Kubernetes"),
+    ("spec.template.resources", {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}},
+     "spec.template.resources.requests[memory]", "at most 1Gi"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "field", "words"), REFUSALS)
+def test_refusals_name_the_field(path: str, value: object, field: str, words: str) -> None:
+    error = refused(put(minimal(), path, value))
+    assert error.field == field
+    assert error.message.startswith(f"{field} ")
+    assert words in error.message
+    assert error.reason == "InvalidSpec"
+    assert len(error.message) < 600
+
+
+def test_a_huge_value_does_not_flood_the_message() -> None:
+    assert len(refused(put(minimal(), "spec.engine.type", "x" * 100_000)).message) < 200
