@@ -11,19 +11,24 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, control_plane, network
+from . import cgroups, control_plane, network, worker
 from .build import build_kubernetes, kubectl_path
-from .cache import Log
+from .cache import Log, cache_root
 from .clean import clean, leftovers, state_folder
+from .debian import Runtime, prerequisites, unpack_runtime
 from .errors import KitError
 from .linux import inside_network
 from .lock import name_lock
+from .messages import plugin_messages
 from .node import Node, check_name
+from .nvml import build_library, read_state, write_state
+from .pause import pause_image
 from .process import start_time
 from .progress import Progress
 
@@ -82,7 +87,8 @@ class Cluster:
         """
         if os.geteuid() != 0:
             raise KitError("the local cluster makes namespaces and mounts: run this as root")
-        binary = build_kubernetes(self._log)
+        prerequisites()
+        tools = prepare_tools(self._log)
         with name_lock(self.name, "up", wait=wait):
             if self._runs():
                 return
@@ -90,7 +96,7 @@ class Cluster:
                 self._log(f"removing what is left of an earlier cluster {self.name}")
                 clean(self.name)
             try:
-                self._start(binary)
+                self._start(tools)
             except BaseException:
                 with _uninterrupted():
                     self._save_logs()
@@ -169,6 +175,66 @@ class Cluster:
         with inside_network(self.netns):
             yield
 
+    def load_image(self, archive: Path) -> None:
+        """Import a docker or OCI archive into the containerd of every node, all at once.
+
+        Raises:
+            KitError: the cluster is not up, has no node, or containerd refused the archive.
+        """
+        keepers = self._keepers()
+        size = archive.stat().st_size / (1 << 20)
+        self._log(f"loading {archive.name} ({size:.0f} MiB) into {len(keepers)} nodes")
+        command = ("images", "import", str(archive))
+        began = time.monotonic()
+        with ThreadPoolExecutor(len(keepers)) as pool:
+            done = list(pool.map(lambda pid: worker.ctr(pid, self._runtime(), *command), keepers.values()))
+        names = sorted({line.split()[1] for text in done for line in text.splitlines() if "unpacking" in line})
+        self._log(f"loaded {', '.join(names) or archive.name} in {time.monotonic() - began:.1f} s")
+
+    def image_exists(self, reference: str) -> bool:
+        """Return whether every node has the image. Raises KitError when the cluster is not up or has no node."""
+        query = ("images", "list", "--quiet", f"name=={reference}")
+        return all(worker.ctr(pid, self._runtime(), *query).strip() for pid in self._keepers().values())
+
+    def set_gpu(
+        self, node: str, index: int, used: int | None = None, fail: int | None = None
+    ) -> None:
+        """Change what a node's fake NVML answers, at once and for running pods too.
+
+        Args:
+            node: name.
+            index: of the GPU on that node.
+            used: bytes that processes use on it.
+            fail: the NVML error code with which every call on that node fails; 0 ends it.
+
+        Raises:
+            KitError: there is no such GPU.
+        """
+        path = self.state / "nodes" / node / "nvml" / "devices.conf"
+        if not path.exists():
+            raise KitError(f"cluster {self.name} has no node {node!r} with GPUs")
+        now = read_state(path)
+        if index not in range(len(now.gpus)):
+            raise KitError(f"node {node} has {len(now.gpus)} GPUs, none with index {index}")
+        gpus = [
+            replace(gpu, used=used) if used is not None and place == index else gpu
+            for place, gpu in enumerate(now.gpus)
+        ]
+        write_state(path, gpus, driver=now.driver, fail=now.fail if fail is None else fail)
+
+    def _keepers(self) -> dict[str, int]:
+        """Return the keeper process of each running node."""
+        found = {name: pid for name, (pid, _) in self.pids().items() if name.startswith("node ")}
+        if not found:
+            raise KitError(f"cluster {self.name} is not up, or has no node to load images into")
+        return found
+
+    def _runtime(self) -> Runtime:
+        return unpack_runtime(self._log)
+
+    def _places(self) -> list[worker.Place]:
+        return [worker.Place(self.name, self.state, i, node) for i, node in enumerate(self.nodes)]
+
     def _runs(self) -> bool:
         """Return whether a healthy cluster of this name exists. Raises KitError when it has other nodes."""
         if not self.healthy():
@@ -180,14 +246,24 @@ class Cluster:
             )
         return True
 
-    def _start(self, binary: Path) -> None:
+    def _start(self, tools: worker.Tools) -> None:
         names = tuple(node.name for node in self.nodes)
         self.state.mkdir(parents=True)
         members = cgroups.create(self.name, names)
         network.make_control(self.name)
         control_plane.prepare(self.state, names)
         self._log(f"starting the control plane of {self.name}")
-        pids = control_plane.start(binary, self.state, self.netns, members, self._ready)
+        go = self.state / "api-ready"
+        for place in self._places():
+            network.make_node(self.name, place.node.name, place.index)
+            worker.prepare(place, tools, go)
+        network.connect_nodes(self.name, names)
+        keepers = {f"node {p.node.name}": worker.start(p, members) for p in self._places()}
+        pids = control_plane.start(tools.kubernetes, self.state, self.netns, members, self._ready)
+        go.touch()
+        pids |= keepers
+        self._log("the API server is ready" + (f"; waiting for {len(names)} nodes" if names else ""))
+        self._wait_nodes(pids)
         self._wait_settled()
         self._write_spec(pids)
         self._log(f"cluster {self.name} is up: export KUBECONFIG={self.kubeconfig}")
@@ -201,6 +277,23 @@ class Cluster:
                 raise KitError(f"the default service account does not appear:\n{tail}")
             time.sleep(0.1)
 
+    def _wait_nodes(self, pids: dict[str, int]) -> None:
+        """Wait until every node is Ready and offers its GPUs."""
+        end = time.monotonic() + control_plane.READY_SECONDS
+        waiting = {node.name for node in self.nodes}
+        while waiting:
+            ready = ready_nodes(self.get("/api/v1/nodes")[1], self.nodes)
+            for name in sorted(waiting & ready):
+                self._log(f"node {name} is ready")
+            waiting -= ready
+            dead = sorted(name for name, pid in pids.items() if start_time(pid) is None)
+            if waiting and (dead or time.monotonic() > end):
+                node = min(waiting)
+                logs = self.state / "nodes" / node / "log"
+                tails = "\n".join(log_end(path) for path in sorted(logs.glob("*.log")))
+                raise KitError(f"node {node} is not ready (ended: {dead or 'nothing'}):\n{tails}")
+            time.sleep(0.1)
+
     def _ready(self) -> bool:
         try:
             return self.get("/readyz")[0] == http.client.OK
@@ -208,9 +301,10 @@ class Cluster:
             return False
 
     def _nodes_ready(self) -> bool:
-        wanted = {node["name"] for node in self._read_spec()["nodes"]}
+        nodes = self.running_nodes()
         status, listed = self.get("/api/v1/nodes")
-        return status == http.client.OK and wanted <= {n["metadata"]["name"] for n in listed["items"] if _is_ready(n)}
+        wanted = {node.name for node in nodes}
+        return status == http.client.OK and wanted <= ready_nodes(listed, nodes)
 
     def _spec_nodes(self) -> list[dict[str, Any]]:
         return [{**asdict(node), "labels": dict(node.labels)} for node in self.nodes]
@@ -232,12 +326,43 @@ class Cluster:
         shutil.rmtree(kept, ignore_errors=True)
         if (self.state / "log").is_dir() and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
             shutil.copytree(self.state / "log", kept)
+            for logs in self.state.glob("nodes/*/log"):
+                shutil.copytree(logs, kept / logs.parent.name)
             self._log(f"the logs of the failed start are in {kept}")
 
 
-def _is_ready(node: dict[str, Any]) -> bool:
-    conditions = node["status"].get("conditions", ())
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+def ready_nodes(listed: dict[str, Any], nodes: Sequence[Node]) -> set[str]:
+    """Return the names of the nodes that are Ready and offer all of their GPUs.
+
+    Args:
+        listed: the API server's list of nodes.
+        nodes: what was declared.
+    """
+    gpus = {node.name: node.gpus for node in nodes}
+    found = set()
+    for item in listed["items"]:
+        name, status = item["metadata"]["name"], item["status"]
+        conditions = {c["type"]: c["status"] for c in status.get("conditions", ())}
+        offered = int(status.get("allocatable", {}).get("nvidia.com/gpu", "0"))
+        if conditions.get("Ready") == "True" and offered == gpus.get(name):
+            found.add(name)
+    return found
+
+
+def prepare_tools(log: Log) -> worker.Tools:
+    """Return what the nodes run, building and downloading what the cache lacks. Raises KitError."""
+    return worker.Tools(
+        kubernetes=build_kubernetes(log),
+        runtime=unpack_runtime(log),
+        pause=pause_image(),
+        nvml=build_library(cache_root() / "nvml"),
+        messages=plugin_messages(),
+    )
+
+
+def log_end(path: Path) -> str:
+    """Return the end of a log with its name, for an error message."""
+    return f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
 
 
 @contextmanager

@@ -1,0 +1,32 @@
+"""Generates the device plugin's message classes from the very ``api.proto`` that the kubelet was built with."""
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from .build import VERSION, module_folder
+from .cache import cache_root
+from .device_plugin import MESSAGES
+from .process import run
+
+
+def plugin_messages() -> Path:
+    """Return the folder with the generated module, generating it when the cache has none. Raises KitError."""
+    release = "v0." + VERSION.removeprefix("v1.")
+    import google.protobuf  # noqa: PLC0415 - generated code works only with the version it was generated for
+
+    key = hashlib.sha256(f"{release} {google.protobuf.__version__}".encode()).hexdigest()[:12]
+    folder = cache_root() / "deviceplugin" / key
+    module = folder / f"{MESSAGES}.py"
+    if module.exists():
+        return folder
+    proto = module_folder("k8s.io/kubelet", release) / "pkg/apis/deviceplugin/v1beta1/api.proto"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        source = Path(work) / "deviceplugin.proto"
+        shutil.copyfile(proto, source)
+        run(sys.executable, "-m", "grpc_tools.protoc", f"-I{work}", f"--python_out={work}", source)
+        (Path(work) / module.name).replace(module)
+    return folder
