@@ -1,1 +1,1 @@
-"""TODO."""
+"""Model configurations read as ModelSpec."""

@@ -1,0 +1,186 @@
+"""What every engine module provides, and the vocabulary that they share.
+
+An engine module answers three questions: which flags are ours (``check_args``), which flags we
+write (``pinned_args``, ``serve_args``), and how many tokens a given device holds (``allocate``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from plimsoll.core.arch.spec import ModelSpec
+    from plimsoll.core.errors import DoesNotFit
+    from plimsoll.core.request import SizingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The numbers that become flags. None leaves a flag to the engine's own default.
+
+    Attributes:
+        max_total_token_num: Tokens of the KV pool.
+        max_sequences: Most requests at once.
+        context_length: Longest request, in tokens.
+        prefill_tokens: Tokens per prefill batch.
+    """
+
+    max_total_token_num: int
+    max_sequences: int | None = None
+    context_length: int | None = None
+    prefill_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One rank's device with one model on it, and what the user asked for. Bytes.
+
+    Attributes:
+        spec: The model.
+        request: The question, already merged with the sizing flags among ``engine_args``.
+        device_total: Memory as CUDA sees it (T).
+        free_after_init: Free memory once context, NCCL and cuBLAS are up (F1).
+        weights: Bytes of the weights on this rank.
+        load_peak: Temporary bytes while the weights are filled in.
+        cell: KV bytes per token on this rank.
+        wide: Something is unknown (version, flag): use the widest reserve.
+    """
+
+    spec: ModelSpec
+    request: SizingRequest
+    device_total: int
+    free_after_init: int
+    weights: int
+    load_peak: int
+    cell: int
+    wide: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What the engine would make of its memory. Bytes and tokens.
+
+    Attributes:
+        reserve: Named terms, see ``report.RESERVE_TERMS``.
+        safety: Margin kept beside the reserve.
+        kv: Bytes of the pool: ``F1 - weights - sum(reserve) - safety``; may be negative.
+        fixed_pools: Bytes of the pool that hold no tokens.
+        granule: Tokens are handed out in steps of this.
+        tokens: The answer; 0 when it does not fit.
+        sequences: Most requests at once.
+        context_length: Longest request that the flags allow.
+        prefill_tokens: Tokens per prefill batch.
+        largest_request: Longest request that the pool can hold.
+        notes: What was lowered and why.
+        error: Why it does not fit, if so.
+    """
+
+    reserve: Mapping[str, int]
+    safety: int
+    kv: int
+    fixed_pools: int
+    granule: int
+    tokens: int
+    sequences: int
+    context_length: int
+    prefill_tokens: int
+    largest_request: int
+    notes: tuple[str, ...] = ()
+    error: DoesNotFit | None = None
+
+
+class Engine(Protocol):
+    """One LLM server program."""
+
+    @property
+    def type(self) -> str:
+        """Name in ``spec.engine.type``."""
+
+    @property
+    def default_port(self) -> int:
+        """Port that ``serve_args`` gets when the user names none."""
+
+    @property
+    def health_path(self) -> str:
+        """HTTP path that answers 200 once the server can serve."""
+
+    @property
+    def default_command(self) -> tuple[str, ...]:
+        """Command of the container; empty keeps the image's entrypoint."""
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """Weight formats that it loads: ``safetensors``, ``gguf``."""
+
+    @property
+    def kv_dtypes(self) -> Mapping[str, str]:
+        """Spellings of ``kvCacheDType`` it knows, each with the engine's own word."""
+
+    @property
+    def token_meaning(self) -> str:
+        """What its token number counts, see ``report.TOKEN_MEANINGS``."""
+
+    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
+        """Refuse arguments and environment names that Plimsoll itself must set.
+
+        Raises:
+            FlagNotAllowed: Names the flag, how it was spelled, and what to use instead.
+        """
+
+    def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
+        """Merge the sizing flags among the user's arguments into the request.
+
+        Returns:
+            The request to size, and a note for each flag, name or version whose effect on memory is
+            unknown. Any note means: widest reserve, ``estimated``.
+
+        Raises:
+            BadArgument: A flag contradicts the request, or has no sensible value.
+            Unsupported: A version that this arithmetic does not know how to pin.
+        """
+
+    def pinned_args(self, pinned: Pinned, request: SizingRequest) -> list[str]:
+        """Exactly the flags that Plimsoll adds, ``--flag=value``, without model, host and port."""
+
+    def serve_args(
+        self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
+    ) -> list[str]:
+        """Flags that name the model, the address and the ranks."""
+
+    def preinit(self, request: SizingRequest, *, wide: bool) -> int:
+        """Bytes that context, NCCL and cuBLAS take on each device before anything is loaded."""
+
+    def cell(self, spec: ModelSpec, request: SizingRequest) -> int:
+        """KV bytes per token and rank, as this engine stores them.
+
+        Raises:
+            Unsupported: The heads cannot be split over the ranks.
+            BadArgument: A cache dtype that this engine does not have.
+        """
+
+    def rank_kv_heads(self, spec: ModelSpec, tensor: int) -> int:
+        """KV heads on one rank: divided, replicated or refused, by this engine's rule.
+
+        Raises:
+            Unsupported: The engine refuses this split.
+        """
+
+    def allocate(self, situation: Situation) -> Allocation:
+        """Split one rank's memory by this engine's law."""
+
+
+def largest(least: int, most: int, fits: Callable[[int], bool]) -> int | None:
+    """The largest number in ``[least, most]`` that fits, where fitting ends once and for all."""
+    if most < least or not fits(least):
+        return None
+    low, high = least, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

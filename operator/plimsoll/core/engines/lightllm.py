@@ -1,0 +1,370 @@
+"""LightLLM: one number, taken at its word.
+
+LightLLM allocates exactly the tokens it is told and crashes when they are too many, and no public
+start-up log calibrates the reserve. So the first number is the smaller of two: the table of terms
+less 5 %, and what its own fraction of 0.9 would leave. It is always an estimate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from plimsoll.core import dtypes
+from plimsoll.core.engines.base import Allocation, Pinned, Situation, largest
+from plimsoll.core.engines.lightllm_flags import FLAGS
+from plimsoll.core.engines.verdict import does_not_fit
+from plimsoll.core.engines.versions import parse_version
+from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.units import GIB, MIB, ceil_div
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from plimsoll.core.arch.spec import ModelSpec
+    from plimsoll.core.request import SizingRequest
+
+_KNOWN_VERSIONS: Final = frozenset({(1, 0), (1, 1), (1, 2)})
+_OLDEST: Final = (1, 0)  # older ones lack flags that must be pinned (chunked_prefill_size)
+_KV_TYPE_SINCE: Final = (1, 2)
+
+_DEFAULT_REQUESTS: Final = 256
+_DEFAULT_GRAPH_BATCH: Final = 256
+_DEFAULT_CONTEXT: Final = 16384  # LightLLM's own, when config.json states no length
+_LARGE_CARD: Final = 40 * GIB
+_PREFILL_LARGE: Final = 8192
+_PREFILL_SMALL: Final = 2048
+_LEAST: Final = 512  # a server for shorter prompts or smaller prefill batches is of no use
+_LENGTH_MARGIN: Final = 8  # LightLLM asserts size >= max_req_total_len + 8
+_HTTP_MARGIN: Final = 36  # its front end limits a request to size - 36
+_FRACTION_PERCENT: Final = 10  # 1 - the fraction of 0.9 that it shipped until 1.1
+_SAFETY_PERCENT: Final = 5
+
+#: Families whose classes assert kv_heads % tp == 0; the others replicate heads.
+_NO_REPLICATION: Final = frozenset({"llama", "mistral", "mixtral"})
+#: Its Mixtral class ignores llm_kv_type and keeps the compute dtype.
+_NO_KV_TYPE: Final = frozenset({"mixtral"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """Start values of the reserve: research corpus of vLLM start-up lines and LightLLM's source.
+
+    ``preinit`` and ``non_torch`` by ranks (1, 2, 4 and more), in hundredths of a GiB.
+    """
+
+    preinit: tuple[int, int, int]
+    non_torch: tuple[int, int, int]
+    activation_factor: int  # in tenths
+    workspace: int
+    moe: int
+    graph_bytes_per_row: int
+    fragmentation_permille: int
+
+
+_TABLE: Final = _Terms((51, 153, 155), (25, 208, 217), 10, 512 * MIB, GIB // 2, 2 * MIB, 25)
+# Upper ends of the ranges seen: a context of 0.9 GiB, mixture-like activation, graphs of 4 MiB a row.
+_WIDEST: Final = _Terms((90, 192, 194), (46, 211, 221), 20, 512 * MIB, GIB, 4 * MIB, 40)
+
+_DTYPE_NAMES: Final[Mapping[str, str]] = {
+    "auto": "None", "bf16": "None", "fp16": "None", "fp32": "None",
+    "int8": "int8kv", "int8kv": "int8kv", "int4": "int4kv", "int4kv": "int4kv",
+    "fp8": "fp8kv_sph", "fp8kv_sph": "fp8kv_sph", "fp8kv_spt": "fp8kv_spt",
+}  # fmt: skip
+_DATA_TYPES: Final = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+_QUANT_GROUP: Final = 8  # int8kv and int4kv keep one scale in the compute dtype per 8 elements
+
+
+class LightLLM:
+    """See the module's first lines."""
+
+    type: ClassVar[str] = "LightLLM"
+    default_port: ClassVar[int] = 8000
+    health_path: ClassVar[str] = "/health"
+    default_command: ClassVar[tuple[str, ...]] = ("python", "-m", "lightllm.server.api_server")
+    formats: ClassVar[frozenset[str]] = frozenset({"safetensors"})
+    kv_dtypes: ClassVar[Mapping[str, str]] = _DTYPE_NAMES
+    token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret; windows are ignored
+
+    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
+        """See Engine."""
+        FLAGS.check(args, env_names)
+
+    def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
+        """See Engine."""
+        notes = _version_notes(request.engine_version)
+        parsed = FLAGS.parse(request.engine_args)
+        if "data-type" in parsed.values:
+            given = dtypes.canonical(parsed.values["data-type"] or "", "--data_type")
+            if request.dtype != "auto" and dtypes.canonical(request.dtype, "dtype") != given:
+                raise BadArgument(
+                    f"--data_type={given} contradicts dtype {request.dtype}; give one of them",
+                    field="engineArgs",
+                    value=given,
+                )
+            request = replace(request, dtype=given)
+        if "disable-cudagraph" in parsed.values:
+            request = replace(request, cuda_graphs=False)
+        notes += [f"{flag} changes memory in a way that is not computed" for flag in parsed.unsized]
+        notes += [f"{flag} is not in the list of LightLLM flags" for flag in parsed.unlisted]
+        notes += [
+            f"{name} is not in the list of names" for name in FLAGS.unknown_env(request.engine_env)
+        ]
+        return request, tuple(notes)
+
+    def pinned_args(self, pinned: Pinned, request: SizingRequest) -> list[str]:
+        """See Engine."""
+        args = [f"--max_total_token_num={pinned.max_total_token_num}"]
+        if pinned.prefill_tokens is not None:
+            args += [
+                f"--batch_max_tokens={pinned.prefill_tokens}",
+                f"--chunked_prefill_size={max(1, pinned.prefill_tokens // 2)}",
+            ]
+        if pinned.max_sequences is not None:
+            args.append(f"--running_max_req_size={pinned.max_sequences}")
+        if pinned.context_length is not None:
+            args.append(f"--max_req_total_len={pinned.context_length}")
+        parsed = FLAGS.parse(request.engine_args).values
+        if request.cuda_graphs and "disable-cudagraph" not in parsed:
+            args.append(f"--graph_max_batch_size={_graph_batch(request, pinned.max_sequences)}")
+        elif "disable-cudagraph" not in parsed:
+            args.append("--disable_cudagraph")
+        if request.dtype != "auto" and "data-type" not in parsed:
+            args.append(f"--data_type={dtypes.canonical(request.dtype, 'dtype')}")
+        kv_type = _kv_type(request)
+        version = parse_version(request.engine_version)
+        if version is None or version >= _KV_TYPE_SINCE:
+            args.append(f"--llm_kv_type={kv_type}")
+        return args
+
+    def serve_args(
+        self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
+    ) -> list[str]:
+        """See Engine."""
+        return [
+            f"--model_dir={model_path}",
+            f"--model_name={served_name}",
+            f"--host={host}",
+            f"--port={port}",
+            f"--tp={request.tensor}",
+        ]
+
+    def preinit(self, request: SizingRequest, *, wide: bool) -> int:
+        """See Engine."""
+        return _by_ranks((_WIDEST if wide else _TABLE).preinit, request.tensor)
+
+    def rank_kv_heads(self, spec: ModelSpec, tensor: int) -> int:
+        """See Engine."""
+        even = spec.kv_heads % tensor == 0
+        replicated = spec.family not in _NO_REPLICATION and tensor % spec.kv_heads == 0
+        if spec.heads % tensor or not (even or replicated):
+            raise Unsupported(
+                f"LightLLM cannot split {spec.heads} heads and {spec.kv_heads} KV heads of {spec.architecture} "
+                f"over {tensor} ranks; use a number of GPUs that divides them",
+                reason="UnsupportedParallelism",
+                field="spec.parallelism.tensor",
+                value=tensor,
+            )
+        return max(1, spec.kv_heads // tensor)
+
+    def cell(self, spec: ModelSpec, request: SizingRequest) -> int:
+        """See Engine. Formulas: LightLLM's memory managers."""
+        kv_type = "None" if spec.family in _NO_KV_TYPE else _kv_type(request)
+        compute = compute_dtype(spec, request)
+        heads = self.rank_kv_heads(spec, request.tensor)
+        elements = spec.layers * heads * (spec.key_dim + spec.value_dim)
+        element = dtypes.bytes_of(1, compute)
+        match kv_type:
+            case "int8kv":
+                return elements + elements // _QUANT_GROUP * element
+            case "int4kv":
+                return elements // 2 + elements // _QUANT_GROUP * element
+            case "fp8kv_sph" | "fp8kv_spt":
+                return elements
+        wanted = request.kv_cache_dtype
+        if wanted in _DATA_TYPES and dtypes.bytes_of(1, wanted) != element:
+            raise BadArgument(
+                f"LightLLM keeps its cache in the compute dtype {compute}; kvCacheDType {wanted} needs dtype {wanted}",
+                field="spec.sizing.kvCacheDType",
+                value=wanted,
+            )
+        return elements * element
+
+    def allocate(self, situation: Situation) -> Allocation:
+        """See Engine. Lowers a defaulted context first, then a defaulted prefill batch."""
+        request = situation.request
+        limit = situation.spec.context_length
+        wanted = min(request.context_length or limit or _DEFAULT_CONTEXT, limit or 1 << 40)
+        small = situation.device_total < _LARGE_CARD
+        batch = request.prefill_tokens or (_PREFILL_SMALL if small else _PREFILL_LARGE)
+
+        def fits(context: int, prefill: int) -> bool:
+            tokens = _attempt(situation, context, prefill).tokens
+            return tokens > prefill and tokens >= context + _LENGTH_MARGIN
+
+        context, prefill = wanted, batch
+        if not fits(context, prefill):
+            context = _lower_context(situation, fits, wanted, prefill)
+            if not fits(context, prefill) and request.prefill_tokens is None:
+                prefill = largest(_LEAST, batch, lambda b: fits(context, b)) or batch
+                context = _lower_context(situation, fits, wanted, prefill)
+        answer = _attempt(situation, context, prefill)
+        if not fits(context, prefill):
+            least = _attempt(situation, context, prefill)
+            short = answer.tokens <= prefill
+            need = (
+                f"LightLLM needs more than one prefill batch of {prefill}"
+                if short
+                else f"one request of {context} needs {context + _LENGTH_MARGIN}"
+            )
+            field = "spec.sizing.prefillTokens" if short else "spec.sizing.contextLength"
+            error = does_not_fit(
+                situation, least.reserve, tokens=answer.tokens, need=need, field=field
+            )
+            return replace(answer, tokens=0, largest_request=0, error=error)
+        return replace(answer, notes=_lowered(wanted, context, batch, prefill))
+
+
+def compute_dtype(spec: ModelSpec, request: SizingRequest) -> str:
+    """Dtype that the weights are cast to: the request's, else the config's, else bf16."""
+    if request.dtype != "auto":
+        return dtypes.canonical(request.dtype, "dtype")
+    return spec.dtype or "bf16"
+
+
+def _attempt(s: Situation, context: int, prefill: int) -> Allocation:
+    """The budget with this context and prefill batch, feasible or not."""
+    requests = s.request.max_concurrent_requests or _DEFAULT_REQUESTS
+    reserve = _reserve(s, requests, context, prefill)
+    left = s.free_after_init - s.weights - sum(reserve.values())
+    # Two laws, the smaller number wins: the table less 5 %, or a tenth of the card kept free. The
+    # difference is caution and not need, so it is booked as safety.
+    tenth = ceil_div(s.device_total * _FRACTION_PERCENT, 100)
+    safety = max(ceil_div(max(left, 0) * _SAFETY_PERCENT, 100), tenth - sum(reserve.values()))
+    kv = left - safety
+    tokens = max(0, kv // s.cell)
+    if s.request.max_total_token_num is not None:
+        tokens = min(tokens, s.request.max_total_token_num)
+    return Allocation(
+        reserve=reserve,
+        safety=safety,
+        kv=kv,
+        fixed_pools=0,
+        granule=1,
+        tokens=tokens,
+        sequences=requests,
+        context_length=context,
+        prefill_tokens=prefill,
+        largest_request=max(0, min(context, tokens - _HTTP_MARGIN)),
+    )
+
+
+def _reserve(s: Situation, requests: int, context: int, prefill: int) -> dict[str, int]:
+    """Named terms in bytes. Formulas: activation fitted on vLLM start-up lines, the rest LightLLM's source."""
+    terms = _WIDEST if s.wide else _TABLE
+    spec = s.spec
+    vocab_row = 4 * spec.vocab
+    logits_peak = requests * vocab_row
+    width = spec.intermediate
+    if spec.experts:
+        active = (
+            spec.experts.per_token * spec.experts.intermediate + spec.experts.shared_intermediate
+        )
+        width = max(width, active)
+    logits = 55 * GIB // 1000 + ceil_div(362 * logits_peak, 100) + 2 * prefill * spec.hidden
+    forward = (
+        2 * prefill * ceil_div(426 * spec.hidden + 300 * ceil_div(width, s.request.tensor), 100)
+    )
+    forward = max(logits, forward) * terms.activation_factor // 10 + (
+        terms.moe if spec.experts else 0
+    )
+    graph_rows = _graph_batch(s.request, requests) if s.request.cuda_graphs else 0
+    tables = (requests + 1) * max(prefill, context + _LENGTH_MARGIN) * 4
+    return {
+        "nonTorch": _by_ranks(terms.non_torch, s.request.tensor),
+        # The pool exists before the weights are filled, so the load's peak counts too; it is over
+        # before the first forward pass, hence the maximum and not the sum.
+        "activation": max(forward, s.load_peak),
+        "workspace": terms.workspace,
+        "requestTables": tables + (requests + 1) * vocab_row,  # and the penalty counter on the GPU
+        "graphs": graph_rows * terms.graph_bytes_per_row,
+        "fragmentation": max(
+            ceil_div(s.device_total * terms.fragmentation_permille, 1000), logits_peak
+        ),
+        "extra": s.request.extra_reserve,
+    }
+
+
+def _lower_context(
+    s: Situation, fits: Callable[[int, int], bool], wanted: int, prefill: int
+) -> int:
+    """The longest context that fits; the wanted one if the user asked for it or nothing does."""
+    if s.request.context_length is not None:
+        return wanted
+    least = min(_LEAST, wanted)
+    return largest(least, wanted, lambda c: fits(c, prefill)) or least
+
+
+def _lowered(wanted: int, context: int, batch: int, prefill: int) -> tuple[str, ...]:
+    notes = []
+    if context < wanted:
+        notes.append(
+            f"contextLength was lowered from {wanted} to {context} so that one request fits"
+        )
+    if prefill < batch:
+        notes.append(f"prefillTokens was lowered from {batch} to {prefill} so that the cache fits")
+    return tuple(notes)
+
+
+def _version_notes(version: str | None) -> list[str]:
+    parsed = parse_version(version)
+    if parsed is not None and parsed < _OLDEST:
+        raise Unsupported(
+            f"LightLLM {version} lacks flags that must be pinned; use 1.0 or newer",
+            reason="UnsupportedEngineVersion",
+            field="spec.engine.version",
+            value=version,
+        )
+    if parsed in _KNOWN_VERSIONS:
+        return []
+    return [
+        f"LightLLM version {version or '(none given)'} is not known here; the widest reserve is used"
+    ]
+
+
+def _kv_type(request: SizingRequest) -> str:
+    name = request.kv_cache_dtype.lower()
+    name = dtypes.ALIASES.get(name, name)
+    if name not in _DTYPE_NAMES:
+        raise BadArgument(
+            f"LightLLM has no cache dtype {request.kv_cache_dtype!r}; use one of {', '.join(_DTYPE_NAMES)}",
+            field="spec.sizing.kvCacheDType",
+            value=request.kv_cache_dtype,
+        )
+    kv_type = _DTYPE_NAMES[name]
+    version = parse_version(request.engine_version)
+    if kv_type != "None" and version is not None and version < _KV_TYPE_SINCE:
+        raise Unsupported(
+            f"LightLLM {request.engine_version} has no --llm_kv_type; use 1.2 or newer, or kvCacheDType auto",
+            reason="UnsupportedEngineVersion",
+            field="spec.sizing.kvCacheDType",
+            value=request.kv_cache_dtype,
+        )
+    return kv_type
+
+
+def _graph_batch(request: SizingRequest, sequences: int | None) -> int:
+    if request.cuda_graph_max_batch is not None:
+        return request.cuda_graph_max_batch
+    return min(sequences or _DEFAULT_REQUESTS, _DEFAULT_GRAPH_BATCH)
+
+
+def _by_ranks(hundredths: tuple[int, int, int], tensor: int) -> int:
+    """Bytes for 1, 2, or more ranks, from hundredths of a GiB."""
+    return hundredths[0 if tensor == 1 else 1 if tensor == 2 else 2] * GIB // 100  # noqa: PLR2004
+
+
+if TYPE_CHECKING:
+    from plimsoll.core.engines.base import Engine
+
+    _: Engine = LightLLM()

@@ -1,0 +1,477 @@
+"""The answer that a sizing pod hands to the operator: its termination message.
+
+The message crosses a trust boundary: whoever may write a server's pod may try to forge it. So
+``decode`` trusts nothing. It checks the size, the form, who is speaking (pod UID and request hash),
+and that the numbers add up; only then do they reach a Deployment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.core.errors import ResultInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA: Final = "plimsoll.dev/report.v1"
+END: Final = "plimsoll"
+MAX_BYTES: Final = 2048
+
+#: Terms of the reserve, in the order in which people read them (design: a sum of named terms).
+RESERVE_TERMS: Final = (
+    "nonTorch", "activation", "workspace", "requestTables", "graphs",
+    "draft", "encoder", "lora", "fragmentation", "extra",
+)  # fmt: skip
+TOKEN_MEANINGS: Final = (
+    "AllLayersFull", "FullAttentionPool", "ConcurrencyTimesContext", "BlocksPerGroup", "Ceiling",
+)  # fmt: skip
+CONFIDENCES: Final = ("exact", "calibrated", "estimated")
+
+_MAX_INT: Final = 1 << 53  # beyond it JSON readers of other languages lose digits
+_MAX_SEQUENCES: Final = 1 << 20
+_MAX_DEVICES: Final = 64
+_MAX_DEPTH: Final = 4
+_MAX_TEXT: Final = 128
+_REASON: Final = re.compile(r"[A-Z][A-Za-z]{1,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """What makes two devices interchangeable for a number. Bytes as NVML reports them."""
+
+    product: str
+    total_bytes: int
+    mig: str | None
+    sharing: str | None
+    count: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON keys of the report."""
+        return {
+            "product": self.product,
+            "totalBytes": self.total_bytes,
+            "mig": self.mig,
+            "sharing": self.sharing,
+            "count": self.count,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Where every byte of one rank's device goes.
+
+    ``kv = free_after_init - weights - sum(reserve) - safety``, exact in integers; ``kv`` may be
+    negative when nothing fits. All values are bytes.
+    """
+
+    device_total: int
+    device_free: int
+    free_after_init: int
+    weights: int
+    reserve: Mapping[str, int]
+    safety: int
+    kv: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON keys of the report and of ``fit.v1``."""
+        return {
+            "deviceTotal": self.device_total,
+            "deviceFree": self.device_free,
+            "freeAfterInit": self.free_after_init,
+            "weights": self.weights,
+            "reserve": {term: self.reserve[term] for term in RESERVE_TERMS if term in self.reserve},
+            "safety": self.safety,
+            "kv": self.kv,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A sizing that succeeded. Units: bytes and tokens."""
+
+    pod_uid: str
+    request_hash: str
+    model_digest: str
+    device_class: DeviceClass
+    driver: str
+    devices: tuple[str, ...]
+    rank: int
+    budget: Budget
+    kv_bytes_per_rank: int
+    fixed_pools: int
+    granule: int
+    max_total_token_num: int
+    token_meaning: str
+    max_sequences: int
+    context_length: int
+    prefill_tokens: int
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sizing that ended in a refusal. ``exit_code`` is not in the message."""
+
+    pod_uid: str
+    request_hash: str
+    model_digest: str | None
+    device_class: DeviceClass | None
+    driver: str | None
+    devices: tuple[str, ...]
+    rank: int
+    reason: str
+    message: str
+    field: str | None
+    file: str | None
+    exit_code: int | None = None
+
+
+def encode(outcome: Report | Failure) -> str:
+    """Write the termination message: compact JSON of at most 2,048 bytes.
+
+    The message of a failure is shortened to fit.
+
+    Raises:
+        ValueError: A report is longer than the limit (a programming error: its parts are bounded).
+    """
+    if isinstance(outcome, Report):
+        text = _dump(_report_document(outcome))
+        if len(text.encode()) > MAX_BYTES:
+            raise ValueError(f"the report has {len(text.encode())} bytes, more than {MAX_BYTES}")
+        return text
+    message, field, file = (_clean(t) for t in (outcome.message, outcome.field, outcome.file))
+    devices = outcome.devices
+    while True:
+        text = _dump(_failure_document(outcome, devices, message or "", field, file))
+        excess = len(text.encode()) - MAX_BYTES
+        if excess <= 0:
+            return text
+        # Shorten what people can do without, in this order: the message's tail, the device list.
+        if message and len(message) > _MAX_TEXT:
+            message = message[: max(_MAX_TEXT, len(message) - excess - 3)].rstrip(".") + "..."
+            message = message if len(message) > _MAX_TEXT + 3 else message[:_MAX_TEXT]
+        elif devices:
+            devices = devices[:-1]
+        else:
+            raise ValueError(f"the failure has {excess} bytes too many even without its message")
+
+
+def decode(text: str, *, pod_uid: str, request_hash: str) -> Report | Failure:
+    """Read a termination message without trusting it.
+
+    Args:
+        text: The message as Kubernetes reports it.
+        pod_uid: UID of the pod that was asked; the message must repeat it.
+        request_hash: Hash of the question; the message must repeat it.
+
+    Returns:
+        What the sizer found, or why it refused.
+
+    Raises:
+        ResultInvalid: Whatever is wrong with the message; never anything else.
+    """
+    document = _parse(text)
+    reader = _Reader(document, "")
+    failed = "error" in document
+    reader.keys(_FAILURE_KEYS if failed else _REPORT_KEYS)
+    if reader.text("schema", 64) != SCHEMA or reader.text("end", 16) != END:
+        raise ResultInvalid(
+            f"the result's schema or end marker is wrong; wanted {SCHEMA}", field="schema"
+        )
+    if reader.text("podUID") != pod_uid:
+        raise ResultInvalid(
+            "the result names another pod than the one that was asked", field="podUID"
+        )
+    if reader.text("requestHash") != request_hash:
+        raise ResultInvalid(
+            "the result answers another question than the one asked", field="requestHash"
+        )
+    return _read_failure(reader) if failed else _read_report(reader)
+
+
+def token_limit(kv: int, fixed_pools: int, cell: int, granule: int) -> int:
+    """Tokens that a pool of ``kv`` bytes holds: whole granules of ``cell`` bytes a token."""
+    return max(0, (kv - fixed_pools) // cell // granule * granule)
+
+
+_HEAD_KEYS: Final = (
+    "schema",
+    "podUID",
+    "requestHash",
+    "modelDigest",
+    "class",
+    "driver",
+    "devices",
+    "rank",
+)
+_REPORT_KEYS: Final = frozenset(
+    (
+        *_HEAD_KEYS,
+        *("budget", "perToken", "fixedPools", "granule", "maxTotalTokenNum", "tokenMeaning"),
+        *("maxSequences", "contextLength", "prefillTokens", "confidence", "end"),
+    )
+)
+_FAILURE_KEYS: Final = frozenset((*_HEAD_KEYS, "error", "end"))
+
+
+def _report_document(report: Report) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "podUID": report.pod_uid,
+        "requestHash": report.request_hash,
+        "modelDigest": report.model_digest,
+        "class": report.device_class.to_dict(),
+        "driver": report.driver,
+        "devices": list(report.devices),
+        "rank": report.rank,
+        "budget": report.budget.to_dict(),
+        "perToken": {"kvBytesPerRank": report.kv_bytes_per_rank},
+        "fixedPools": report.fixed_pools,
+        "granule": report.granule,
+        "maxTotalTokenNum": report.max_total_token_num,
+        "tokenMeaning": report.token_meaning,
+        "maxSequences": report.max_sequences,
+        "contextLength": report.context_length,
+        "prefillTokens": report.prefill_tokens,
+        "confidence": report.confidence,
+        "end": END,
+    }
+
+
+def _failure_document(
+    failure: Failure, devices: tuple[str, ...], message: str, field: str | None, file: str | None
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "podUID": failure.pod_uid,
+        "requestHash": failure.request_hash,
+        "modelDigest": failure.model_digest,
+        "class": failure.device_class.to_dict() if failure.device_class else None,
+        "driver": failure.driver,
+        "devices": list(devices),
+        "rank": failure.rank,
+        "error": {"reason": failure.reason, "message": message, "field": field, "file": file},
+        "end": END,
+    }
+
+
+def _dump(document: dict[str, Any]) -> str:
+    # ASCII escapes: a lone surrogate from a file name must not make the message unwritable.
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def _clean(text: str | None) -> str | None:
+    """One printable line: what decode accepts and what a condition may show."""
+    if text is None:
+        return None
+    return "".join(c if c.isprintable() else " " for c in text)[:MAX_BYTES]
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """JSON object of bounded size and depth, without repeated keys, floats or NaN."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ResultInvalid("the result is not UTF-8 text") from error
+    if size > MAX_BYTES:
+        raise ResultInvalid(f"the result has {size} bytes, more than {MAX_BYTES}")
+    if not text.endswith(f'"end":"{END}"}}'):
+        raise ResultInvalid(
+            "the result has no end marker: it was cut off, or it is not the sizer's"
+        )
+    if max(text.count("["), text.count("{")) > _MAX_DEVICES:
+        raise ResultInvalid("the result is nested too deeply")
+    try:
+        document = json.loads(
+            text, parse_constant=_refuse, parse_float=_refuse, object_pairs_hook=_no_repeats
+        )
+    except (ValueError, RecursionError) as error:
+        raise ResultInvalid(f"the result is not the JSON expected: {str(error)[:100]}") from error
+    if not isinstance(document, dict):
+        raise ResultInvalid("the result is not a JSON object")
+    return document
+
+
+def _refuse(text: str) -> Any:  # noqa: ANN401 - the signature that json wants
+    raise ValueError(f"the number {text[:20]} is not an integer")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a key is repeated")
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Typed access to one JSON object; every failure names the key."""
+
+    document: Mapping[str, Any]
+    path: str
+
+    def keys(self, wanted: frozenset[str]) -> None:
+        """Exactly these keys: a missing one hides a number, a further one hides a message."""
+        if self.document.keys() != wanted:
+            odd = min(self.document.keys() ^ wanted)
+            raise ResultInvalid(
+                f"the result lacks or adds the key {self._name(odd)!r}", field=self._name(odd)
+            )
+
+    def child(self, key: str) -> _Reader:
+        value = self.document[key]
+        if not isinstance(value, dict):
+            raise self._wrong(key, "an object")
+        return _Reader(value, self._name(key) + ".")
+
+    def integer(self, key: str, least: int = 0, most: int = _MAX_INT) -> int:
+        value = self.document[key]
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self._wrong(key, f"an integer from {least} to {most}")
+        return value
+
+    def text(self, key: str, most: int = _MAX_TEXT) -> str:
+        value = self.document[key]
+        if not isinstance(value, str) or not _is_plain(value, most):
+            raise self._wrong(key, f"printable text of at most {most} characters")
+        return value
+
+    def text_or_none(self, key: str, most: int = _MAX_TEXT) -> str | None:
+        return None if self.document[key] is None else self.text(key, most)
+
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self.text(key)
+        if value not in choices:
+            raise self._wrong(key, f"one of {', '.join(choices)}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.document[key]
+        if (
+            not isinstance(value, list)
+            or len(value) > _MAX_DEVICES
+            or not all(isinstance(item, str) and _is_plain(item, _MAX_TEXT) for item in value)
+        ):
+            raise self._wrong(key, f"a list of at most {_MAX_DEVICES} texts")
+        return tuple(value)
+
+    def _name(self, key: str) -> str:
+        return (self.path + key)[:_MAX_TEXT]
+
+    def _wrong(self, key: str, wanted: str) -> ResultInvalid:
+        return ResultInvalid(
+            f"the result's {self._name(key)} is not {wanted}", field=self._name(key)
+        )
+
+
+def _is_plain(text: str, most: int) -> bool:
+    return len(text) <= most and text.isprintable()
+
+
+def _read_class(reader: _Reader) -> DeviceClass:
+    reader.keys(frozenset({"product", "totalBytes", "mig", "sharing", "count"}))
+    return DeviceClass(
+        product=reader.text("product"),
+        total_bytes=reader.integer("totalBytes", 1),
+        mig=reader.text_or_none("mig"),
+        sharing=reader.text_or_none("sharing"),
+        count=reader.integer("count", 1, _MAX_DEVICES),
+    )
+
+
+def _read_budget(reader: _Reader) -> Budget:
+    reader.keys(
+        frozenset(
+            {"deviceTotal", "deviceFree", "freeAfterInit", "weights", "reserve", "safety", "kv"}
+        )
+    )
+    terms = reader.child("reserve")
+    unknown = sorted(terms.document.keys() - set(RESERVE_TERMS))
+    if unknown:
+        raise ResultInvalid(
+            f"the result has the unknown reserve term {unknown[0][:_MAX_TEXT]!r}",
+            field="budget.reserve",
+        )
+    budget = Budget(
+        device_total=reader.integer("deviceTotal", 1),
+        device_free=reader.integer("deviceFree", 1),
+        free_after_init=reader.integer("freeAfterInit", 1),
+        weights=reader.integer("weights", 1),
+        reserve={term: terms.integer(term) for term in terms.document},
+        safety=reader.integer("safety"),
+        kv=reader.integer("kv", 1),
+    )
+    if not budget.free_after_init <= budget.device_free <= budget.device_total:
+        raise ResultInvalid(
+            "the result has more free memory than memory", field="budget.deviceFree"
+        )
+    left = budget.free_after_init - budget.weights - sum(budget.reserve.values()) - budget.safety
+    if left != budget.kv:
+        raise ResultInvalid(
+            f"the result does not add up: kv is {budget.kv}, its terms leave {left}",
+            field="budget.kv",
+        )
+    return budget
+
+
+def _read_report(reader: _Reader) -> Report:
+    per_token = reader.child("perToken")
+    per_token.keys(frozenset({"kvBytesPerRank"}))
+    report = Report(
+        pod_uid=reader.text("podUID"),
+        request_hash=reader.text("requestHash"),
+        model_digest=reader.text("modelDigest"),
+        device_class=_read_class(reader.child("class")),
+        driver=reader.text("driver"),
+        devices=reader.texts("devices"),
+        rank=reader.integer("rank", 0, _MAX_DEVICES),
+        budget=_read_budget(reader.child("budget")),
+        kv_bytes_per_rank=per_token.integer("kvBytesPerRank", 1),
+        fixed_pools=reader.integer("fixedPools"),
+        granule=reader.integer("granule", 1),
+        max_total_token_num=reader.integer("maxTotalTokenNum", 1),
+        token_meaning=reader.choice("tokenMeaning", TOKEN_MEANINGS),
+        max_sequences=reader.integer("maxSequences", 1, _MAX_SEQUENCES),
+        context_length=reader.integer("contextLength", 1),
+        prefill_tokens=reader.integer("prefillTokens", 1),
+        confidence=reader.choice("confidence", CONFIDENCES),
+    )
+    limit = token_limit(
+        report.budget.kv, report.fixed_pools, report.kv_bytes_per_rank, report.granule
+    )
+    if report.max_total_token_num > limit or report.max_total_token_num % report.granule:
+        raise ResultInvalid(
+            f"the result claims {report.max_total_token_num} tokens; its own terms allow {limit} "
+            f"in steps of {report.granule}",
+            field="maxTotalTokenNum",
+        )
+    return report
+
+
+def _read_failure(reader: _Reader) -> Failure:
+    error = reader.child("error")
+    error.keys(frozenset({"reason", "message", "field", "file"}))
+    reason = error.text("reason")
+    if not _REASON.fullmatch(reason):
+        raise ResultInvalid(
+            "the result's error.reason is not a CamelCase word", field="error.reason"
+        )
+    return Failure(
+        pod_uid=reader.text("podUID"),
+        request_hash=reader.text("requestHash"),
+        model_digest=reader.text_or_none("modelDigest"),
+        device_class=None
+        if reader.document["class"] is None
+        else _read_class(reader.child("class")),
+        driver=reader.text_or_none("driver"),
+        devices=reader.texts("devices"),
+        rank=reader.integer("rank", 0, _MAX_DEVICES),
+        reason=reason,
+        message=error.text("message", MAX_BYTES),
+        field=error.text_or_none("field", MAX_BYTES),
+        file=error.text_or_none("file", MAX_BYTES),
+    )
