@@ -1,1 +1,1 @@
-"""TODO."""
+"""The operator: kopf as informer, a keyed queue, pure planning, server-side apply."""

@@ -1,0 +1,78 @@
+"""``python -m plimsoll.controller``: the operator.
+
+Exit codes: 0 stopped by a signal, 1 leadership lost, 2 bad settings, 3 the CRD is not installed,
+4 anything else. The kubelet restarts the container after each but a requested stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from plimsoll.controller import handlers, kube, logs, plan
+from plimsoll.controller.objects.context import BuildContext
+from plimsoll.controller.runtime import EXIT_FAILED, Edges, Operator
+from plimsoll.controller.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_BAD_SETTINGS = 2
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse arguments, read settings, run."""
+    parser = argparse.ArgumentParser(
+        prog="plimsoll-operator",
+        description="Sizes and runs LLM servers. It is configured by environment variables.",
+    )
+    parser.add_argument("--version", action="version", version=f"plimsoll {version('plimsoll')}")
+    parser.parse_args(argv)
+    try:
+        settings = Settings.from_env(os.environ, socket.gethostname())
+    except SettingsError as error:
+        sys.stderr.write(f"plimsoll-operator: {error}\n")
+        return EXIT_BAD_SETTINGS
+    logs.configure(settings.log_level, settings.log_format)
+    logger.info("plimsoll %s", version("plimsoll"))
+    try:
+        return asyncio.run(serve(settings))
+    except Exception:
+        logger.exception("the operator failed")
+        return EXIT_FAILED
+
+
+async def serve(settings: Settings) -> int:
+    """Connect, and live until SIGTERM, SIGINT or the loss of the lease."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with await kube.connect() as cluster:
+        edges = Edges(
+            cluster=cluster,
+            watch=functools.partial(handlers.watch, settings.namespaces),
+            planner=plan,
+            context=BuildContext(settings.sizer_image, settings.sizer_pull_policy),
+            clock=time.monotonic,
+            now=lambda: datetime.now(UTC),
+            rng=random.SystemRandom(),
+        )
+        return await Operator(settings, edges).run(stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""The real cluster: `Cluster` over the asyncio client with plain dicts.
+
+Only the transport of the client library is used. Its typed models cost 32 MiB and its dynamic
+client an HTTP discovery per kind, while the controller touches seven fixed paths.
+
+This is the one place where HTTP codes become outcomes (`outcome_of`).
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from plimsoll.controller.cluster import (
+    API_VERSION,
+    EVENTS,
+    FIELD_MANAGER,
+    STATUS_MANAGER,
+    Cluster,
+    Conflict,
+    Listing,
+    Object,
+    Refused,
+    Resource,
+    Retry,
+    resource_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Cluster", "Conflict", "KubeCluster", "Refused", "Retry", "connect", "outcome_of"]
+
+REQUEST_SECONDS = 30.0
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_JSON = "application/json"
+
+# Codes that say nothing about the request itself: the same one may succeed later. 401 is among
+# them because the projected token rotates and the file is read again.
+_LATER = frozenset({401, 408, 425, 429})
+_NOT_FOUND = 404
+_CONFLICT = 409
+_ERROR = 400
+_SERVER_ERROR = 500
+
+
+def outcome_of(status: int, body: Mapping[str, Any], retry_after: str | None = None) -> Exception:
+    """The outcome that an error response means.
+
+    Args:
+        status: the HTTP code, 400 or more.
+        body: the API's Status object, {} where the body was none.
+        retry_after: the header, whole seconds.
+    """
+    reason = str(body.get("reason") or "")
+    message = str(body.get("message") or f"HTTP {status} without a message")
+    if status == _CONFLICT:
+        return Conflict(f"{status} {reason}: {message}")
+    if status in _LATER or status >= _SERVER_ERROR:
+        asked = retry_after or str((body.get("details") or {}).get("retryAfterSeconds") or "")
+        after = float(asked) if asked.isdecimal() else 0.0
+        return Retry(f"{status} {reason}: {message}", after)
+    return Refused(status, reason or "Unknown", message)
+
+
+class KubeCluster:
+    """One API server over HTTPS. Close it, or use it as an asynchronous context manager."""
+
+    def __init__(self, client: Any, timeout: float = REQUEST_SECONDS) -> None:  # noqa: ANN401  # the client library ships no type information
+        self._client = client
+        self._timeout = timeout
+        client.user_agent = f"plimsoll-operator/{version('plimsoll')}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def served(self) -> bool:
+        """See `Cluster.served`."""
+        body = await self._call("GET", f"/apis/{API_VERSION}", missing_ok=True)
+        return body is not None and any(
+            r.get("name") == "inferenceservers" for r in body.get("resources", ())
+        )
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+        """See `Cluster.get`."""
+        return await self._call("GET", resource.path(namespace, name), missing_ok=True)
+
+    async def list(self, resource: Resource, namespace: str | None = None) -> Listing:
+        """See `Cluster.list`."""
+        query = [("labelSelector", resource.selector)] if resource.selector else []
+        body = await self._must("GET", resource.path(namespace), query=query)
+        return Listing(body.get("items") or [], str(body["metadata"].get("resourceVersion", "")))
+
+    async def apply(self, obj: Object) -> Object:
+        """See `Cluster.apply`."""
+        return await self._must(
+            "PATCH",
+            _path(obj),
+            body=obj,
+            content_type=_APPLY,
+            query=[("fieldManager", FIELD_MANAGER), ("force", "true")],
+        )
+
+    async def create(self, obj: Object) -> Object:
+        """See `Cluster.create`."""
+        resource = resource_of(obj["apiVersion"], obj["kind"])
+        namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+        try:
+            return await self._must(
+                "POST",
+                resource.path(namespace),
+                body=obj,
+                query=[("fieldManager", FIELD_MANAGER)],
+            )
+        except Conflict as conflict:
+            # AlreadyExists, or a quota that was updated under our feet (then there is no object).
+            live = await self.get(resource, namespace, name)
+            if live is None:
+                raise Retry(str(conflict)) from conflict
+            return live
+
+    async def replace(self, obj: Object) -> Object | None:
+        """See `Cluster.replace`."""
+        return await self._call("PUT", _path(obj), body=obj, missing_ok=True)
+
+    async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
+        """See `Cluster.delete`."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        try:
+            await self._call("DELETE", resource.path(namespace, name), body=body, missing_ok=True)
+        except Conflict:
+            return  # another incarnation has taken the name: ours is gone, as asked
+
+    async def patch_status(self, obj: Object) -> Object | None:
+        """See `Cluster.patch_status`.
+
+        Server-side apply removes keys that the last status held and this one does not; the
+        resourceVersion in the body makes the API refuse a write that was planned on an old view,
+        so that a leader that does not yet know it lost its lease cannot undo the next one's work.
+        """
+        metadata = obj["metadata"]
+        body = {
+            "apiVersion": obj["apiVersion"],
+            "kind": obj["kind"],
+            "metadata": {k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion")},
+            "status": obj["status"],
+        }
+        return await self._call(
+            "PATCH",
+            _path(obj, "status"),
+            body=body,
+            content_type=_APPLY,
+            query=[("fieldManager", STATUS_MANAGER), ("force", "true")],
+            missing_ok=True,
+        )
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        """See `Cluster.patch_event`."""
+        await self._must(
+            "PATCH", EVENTS.path(namespace, name), body=dict(patch), content_type=_MERGE
+        )
+
+    async def _must(self, method: str, path: str, **kwargs: Any) -> Object:  # noqa: ANN401  # passed on to _call
+        body = await self._call(method, path, **kwargs)
+        if body is None:
+            raise Retry(f"{method} {path}: the answer was empty")
+        return body
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: Object | None = None,
+        content_type: str = _JSON,
+        missing_ok: bool = False,
+    ) -> Object | None:
+        """Send one request; None for a 404 where ``missing_ok``."""
+        try:
+            request = await self._client.param_serialize(
+                method,
+                path,
+                query_params=list(query),
+                header_params={"Accept": _JSON, "Content-Type": content_type},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await self._client.call_api(*request, _request_timeout=self._timeout)
+            raw = await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Retry(f"{method} {path}: {type(error).__name__}: {error}") from error
+        parsed = _parse(raw)
+        if response.status < _ERROR:
+            if parsed is None:
+                raise Retry(f"{method} {path}: HTTP {response.status} with a broken body")
+            return parsed
+        if response.status == _NOT_FOUND and missing_ok:
+            return None
+        raise outcome_of(response.status, parsed or {}, response.headers.get("Retry-After"))
+
+
+def _parse(raw: bytes) -> Object | None:
+    try:
+        parsed = json.loads(raw)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _path(obj: Mapping[str, Any], sub: str = "") -> str:
+    metadata = obj["metadata"]
+    resource = resource_of(obj["apiVersion"], obj["kind"])
+    return resource.path(metadata.get("namespace"), metadata["name"], sub)
+
+
+async def connect(kubeconfig: str | None = None, context: str | None = None) -> KubeCluster:
+    """Connect with the pod's service account, else with a kubeconfig.
+
+    The token file is read again every minute by the client library.
+
+    Args:
+        kubeconfig: a file; default: the service account, then ``KUBECONFIG`` or ``~/.kube/config``.
+        context: the context of the kubeconfig; default: its current one.
+    """
+    configuration = Configuration()
+    if kubeconfig is None:
+        try:
+            load_incluster_config(client_configuration=configuration)
+        except ConfigException:
+            await load_kube_config(context=context, client_configuration=configuration)
+    else:
+        await load_kube_config(
+            config_file=kubeconfig, context=context, client_configuration=configuration
+        )
+    # The library would retry reads up to its own limits; back-off is the work queue's.
+    configuration.retries = None
+    return KubeCluster(ApiClient(configuration))

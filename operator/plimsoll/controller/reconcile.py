@@ -1,0 +1,196 @@
+"""One pass over one server: observe, plan, act, write the status once, say when to come back."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from plimsoll.controller.cluster import (
+    SERVERS,
+    Cluster,
+    Conflict,
+    Object,
+    Refused,
+    Retry,
+    resource_of,
+)
+from plimsoll.controller.observe import observe
+from plimsoll.controller.plan import Apply, Create, Delete
+from plimsoll.controller.store import Key, Store, controller_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from plimsoll.controller.metrics import Metrics
+    from plimsoll.controller.objects.context import BuildContext
+    from plimsoll.controller.observed import Observed
+    from plimsoll.controller.plan import Action, Plan
+    from plimsoll.controller.recorder import Recorder
+    from plimsoll.controller.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 8
+_GARBAGE_SECONDS = 2.0
+
+
+class Planner(Protocol):
+    """The two pure functions of `plan`, as one argument."""
+
+    def plan(self, observed: Observed, context: BuildContext, now: datetime) -> Plan:
+        """What to do about what was observed."""
+        ...
+
+    def plan_refusal(
+        self, observed: Observed, context: BuildContext, now: datetime, refusal: Refused
+    ) -> Plan:
+        """What to say when the cluster refused an action."""
+        ...
+
+
+class Reconciler:
+    """Brings one server at a time to what its spec asks; all state is in the cluster."""
+
+    def __init__(  # noqa: PLR0913  # the edges of the world, each replaced in tests
+        self,
+        cluster: Cluster,
+        store: Store,
+        recorder: Recorder,
+        context: BuildContext,
+        planner: Planner,
+        *,
+        now: Callable[[], datetime],
+        metrics: Metrics,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._recorder = recorder
+        self._context = context
+        self._planner = planner
+        self._now = now
+        self._metrics = metrics
+
+    async def __call__(self, key: Key) -> float | None:
+        """Run one pass; returns the seconds after which to run the next, None for never.
+
+        Raises:
+            Retry: nothing is wrong with the server; back off and come again.
+        """
+        observed = await observe(self._store, self._cluster, key)
+        if observed is None:
+            return None  # children follow by their owner references
+        plan = self._planner.plan(observed, self._context, self._now())
+        try:
+            acted = await self._act(observed.raw, plan.actions)
+        except Refused as refusal:
+            logger.info("%s/%s: refused: %s", *key, refusal.message)
+            acted = False
+            plan = self._planner.plan_refusal(observed, self._context, self._now(), refusal)
+        wrote = await self._write_status(observed.raw, plan.status)
+        for note in plan.events:
+            await self._recorder.record(observed.raw, note)
+        # What we just changed is in the store already: look again at once instead of waiting for
+        # the watch to tell us of our own write.
+        return 0.0 if acted or wrote else plan.requeue_after
+
+    async def _act(self, raw: Object, actions: tuple[Action, ...]) -> bool:
+        """Perform the actions in the planner's order; True when one changed the cluster."""
+        if actions:
+            await self._confirm(raw)
+        changed = False
+        for action in actions:
+            match action:
+                case Apply(obj=obj):
+                    changed |= self._store.put(await self._cluster.apply(obj))
+                    self._metrics.actions.inc(verb="apply", kind=obj["kind"])
+                case Create(obj=obj):
+                    changed |= self._store.put(_ours(raw, await self._cluster.create(obj)))
+                    self._metrics.actions.inc(verb="create", kind=obj["kind"])
+                case Delete():
+                    resource = resource_of(action.api_version, action.kind)
+                    await self._cluster.delete(resource, action.namespace, action.name, action.uid)
+                    self._metrics.actions.inc(verb="delete", kind=action.kind)
+        return changed
+
+    async def _confirm(self, raw: Object) -> None:
+        """Make sure that the plan rests on the newest server object.
+
+        A plan on a stale status would create a sizing pod whose result is already stored, and one
+        on a stale spec would roll out yesterday's template. The check is one read per writing pass.
+
+        Raises:
+            Conflict: the store was behind; it is up to date now.
+        """
+        metadata = raw["metadata"]
+        live = await self._cluster.get(SERVERS, metadata["namespace"], metadata["name"])
+        if live is None:
+            self._store.remove(raw)
+            raise Conflict("the server was deleted while its pass began")
+        if live["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            self._store.put(live)
+            raise Conflict("the server changed while its pass began")
+
+    async def _write_status(self, raw: Object, status: dict[str, Any] | None) -> bool:
+        """Write the whole status where it differs; True when the object changed."""
+        if status is None or status == raw.get("status"):
+            return False
+        self._metrics.status_writes.inc()
+        try:
+            live = await self._cluster.patch_status({**raw, "status": status})
+        except Conflict:
+            await self._confirm(raw)  # raises after refreshing the store
+            raise
+        if live is None:
+            self._store.remove(raw)
+            return False
+        return self._store.put(live)
+
+
+def _ours(raw: Object, live: Object) -> Object:
+    """The created object, unless a predecessor of the same name is still there.
+
+    Raises:
+        Retry: a server of this name was deleted moments ago and the garbage collector has not
+            come to its child yet.
+    """
+    owner = controller_of(live)
+    if owner is None or owner.get("uid") != raw["metadata"]["uid"]:
+        name = live["metadata"]["name"]
+        raise Retry(f"the name {name} is taken by an object of another owner", _GARBAGE_SECONDS)
+    return live
+
+
+async def work(
+    queue: WorkQueue[Key],
+    reconcile: Callable[[Key], Awaitable[float | None]],
+    metrics: Metrics,
+    clock: Callable[[], float],
+) -> None:
+    """One worker: pass after pass until the queue is closed."""
+    while (key := await queue.get()) is not None:
+        started = clock()
+        outcome = "ok"
+        try:
+            after = await reconcile(key)
+        except Retry as retry:
+            outcome = "retry"
+            delay = queue.fail(key, retry.after)
+            logger.info("%s/%s: again in %.1f s: %s", *key, delay, retry)
+        except Refused as refused:
+            outcome = "refused"
+            delay = queue.fail(key)
+            logger.warning("%s/%s: again in %.1f s: %s", *key, delay, refused)
+        except Exception:
+            # A defect met by one server must not stop the others; it is retried and counted.
+            outcome = "error"
+            delay = queue.fail(key)
+            logger.exception("%s/%s: again in %.1f s", *key, delay)
+        else:
+            queue.forget(key)
+            if after is not None:
+                queue.add(key, after)
+        finally:
+            queue.done(key)
+            metrics.reconciles.inc(outcome=outcome)
+            metrics.seconds.observe(clock() - started)

@@ -1,0 +1,134 @@
+"""Kubernetes Events on transitions: deduplicated, best effort, never a reason for a pass to fail.
+
+The planner says what changed; this module makes one Event per server, reason and message, and
+counts repeats in it, so that a server that flaps costs one object and not thousands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from plimsoll.controller.cluster import EVENTS, Cluster, Refused, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from plimsoll.controller.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = "plimsoll-operator"
+_REMEMBERED = 4096
+_MESSAGE_LIMIT = 1024  # of the API, in characters
+
+
+class Note(Protocol):
+    """What the planner hands over."""
+
+    @property
+    def type(self) -> str:
+        """Normal or Warning."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """A CamelCase word."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """A sentence."""
+        ...
+
+
+class Recorder:
+    """Posts Events about InferenceServers.
+
+    Args:
+        cluster: where to post.
+        instance: the pod that reports.
+        now: wall time in UTC.
+        metrics: counts what was posted and what was not.
+    """
+
+    def __init__(
+        self, cluster: Cluster, instance: str, now: Callable[[], datetime], metrics: Metrics
+    ) -> None:
+        self._cluster = cluster
+        self._instance = instance
+        self._now = now
+        self._metrics = metrics
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    async def record(self, server: Mapping[str, Any], note: Note) -> None:
+        """Post one note about a server; failures are logged and forgotten."""
+        name = _event_name(server, note)
+        try:
+            count = self._counts.get(name, 0)
+            if count == 0:
+                live = await self._cluster.create(self._event(server, note, name))
+                # An Event of a previous life of this process goes on counting.
+                count = int(live.get("count") or 1)
+                fresh = live.get("lastTimestamp") == live.get("firstTimestamp") and count == 1
+                if not fresh or live.get("reportingInstance") != self._instance:
+                    count += 1
+                    await self._repeat(server, name, count)
+            else:
+                count += 1
+                await self._repeat(server, name, count)
+            self._remember(name, count)
+            self._metrics.events.inc(outcome="posted")
+        except (Retry, Refused) as error:
+            self._counts.pop(name, None)  # it may have expired: create it anew next time
+            self._metrics.events.inc(outcome="lost")
+            logger.warning("event %s not posted: %s", note.reason, error)
+
+    async def _repeat(self, server: Mapping[str, Any], name: str, count: int) -> None:
+        patch = {"count": count, "lastTimestamp": self._stamp()}
+        await self._cluster.patch_event(server["metadata"]["namespace"], name, patch)
+
+    def _remember(self, name: str, count: int) -> None:
+        self._counts[name] = count
+        self._counts.move_to_end(name)
+        while len(self._counts) > _REMEMBERED:
+            self._counts.popitem(last=False)
+
+    def _stamp(self) -> str:
+        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _event(self, server: Mapping[str, Any], note: Note, name: str) -> dict[str, Any]:
+        metadata = server["metadata"]
+        stamp = self._stamp()
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": server["apiVersion"],
+                "kind": server["kind"],
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata.get("resourceVersion", ""),
+            },
+            "type": note.type,
+            "reason": note.reason,
+            "message": note.message[:_MESSAGE_LIMIT],
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._instance,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+
+
+def _event_name(server: Mapping[str, Any], note: Note) -> str:
+    """One name per (incarnation, type, reason, message): a repeat finds its predecessor."""
+    text = "\0".join((server["metadata"]["uid"], note.type, note.reason, note.message))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{server['metadata']['name']}.{digest}"

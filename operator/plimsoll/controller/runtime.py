@@ -1,0 +1,264 @@
+"""The operator's life: probe, lead, prime, work, stop. Wiring only; every edge is an argument."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.controller.cluster import API_VERSION, Cluster, Object, Refused, Retry
+from plimsoll.controller.health import Health, HealthServer
+from plimsoll.controller.lease import Lease, LeaseTimes
+from plimsoll.controller.metrics import Metrics
+from plimsoll.controller.reconcile import WORKERS, Planner, Reconciler, work
+from plimsoll.controller.recorder import Recorder
+from plimsoll.controller.resync import Resync
+from plimsoll.controller.store import Key, Store, key_of
+from plimsoll.controller.watch import Watches
+from plimsoll.controller.workqueue import WorkQueue
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from random import Random
+
+    from plimsoll.controller.objects.context import BuildContext
+    from plimsoll.controller.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+EXIT_STOPPED = 0
+EXIT_LOST_LEASE = 1
+EXIT_NO_CRD = 3
+EXIT_FAILED = 4
+
+LEASE_NAME = "plimsoll-operator"
+
+Deliver = Callable[[str | None, Object], None]
+WatchRun = Callable[[Deliver, threading.Event], Coroutine[Any, Any, None]]
+
+_CRD_SECONDS = 20.0
+_PROBE_SECONDS = 2.0
+_DRAIN_SECONDS = 5.0
+_FIRST_LIST_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The world, as far as the operator touches it.
+
+    Attributes:
+        cluster: the API server.
+        watch: runs the watches until the event is set, calling deliver for each object.
+        planner: the pure part.
+        context: what the object builders need.
+        clock: monotonic seconds.
+        now: wall time in UTC.
+        rng: jitter and the identity in the lease.
+        times: of the lease.
+    """
+
+    cluster: Cluster
+    watch: WatchRun
+    planner: Planner
+    context: BuildContext
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    rng: Random
+    times: LeaseTimes = field(default_factory=LeaseTimes)
+
+
+class Operator:
+    """One operator process."""
+
+    def __init__(self, settings: Settings, edges: Edges) -> None:
+        self._settings = settings
+        self._edges = edges
+        self.health = Health()
+        self.metrics = Metrics()
+        self.store = Store()
+        self.queue: WorkQueue[Key] = WorkQueue(clock=edges.clock, rng=edges.rng)
+        self.port = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch_began = 0.0
+        self._server = HealthServer(self.health, self.metrics)
+        self._lease = Lease(
+            edges.cluster,
+            settings.namespace,
+            LEASE_NAME,
+            f"{settings.pod_name}_{edges.rng.getrandbits(40):010x}",
+            clock=edges.clock,
+            now=edges.now,
+            times=edges.times,
+        )
+        self._watches = Watches(
+            lambda stop: edges.watch(self._deliver, stop),
+            started=self._watch_started,
+            clock=edges.clock,
+            rng=edges.rng,
+        )
+        self._resync = Resync(
+            edges.cluster,
+            self.store,
+            self.queue,
+            namespaces=settings.namespaces,
+            health=self.health,
+            metrics=self.metrics,
+            restart=self._watches.restart,
+            rng=edges.rng,
+        )
+        self._register_gauges()
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Live until ``stop`` or until leadership is lost; returns the exit code."""
+        self._loop = asyncio.get_running_loop()
+        settings = self._settings
+        self.port = await self._server.start(settings.health_host, settings.health_port)
+        life = asyncio.create_task(self._live(), name="life")
+        stopper = asyncio.create_task(stop.wait(), name="stopper")
+        try:
+            await asyncio.wait({life, stopper}, return_when=asyncio.FIRST_COMPLETED)
+            if life.done():
+                return life.result()
+            logger.info("stopping")
+            return EXIT_STOPPED
+        finally:
+            self.health.phase, self.health.ready = "stopping", False
+            # Passes that run may end: each is safe to cut, but cutting costs a repeat.
+            self.queue.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    await self.queue.drained()
+            await _cancel(life, stopper)
+            await self._watches.stop()
+            await self._lease.release()
+            await self._server.close()
+
+    async def _live(self) -> int:
+        if not await self._probe():
+            return EXIT_NO_CRD
+        # A standby does its duty by standing by: it must not be restarted for it.
+        self.health.phase, self.health.ready = "standby", True
+        await self._lease.acquire()
+        holder = asyncio.create_task(self._lease.hold(), name="lease")
+        worker = asyncio.create_task(self._lead(), name="lead")
+        try:
+            await asyncio.wait({holder, worker}, return_when=asyncio.FIRST_COMPLETED)
+            if holder.done():
+                logger.error("%s; ending the process", holder.result())
+                return EXIT_LOST_LEASE
+            worker.result()  # raises what ended it
+            return EXIT_FAILED
+        finally:
+            await _cancel(holder, worker)
+
+    async def _probe(self) -> bool:
+        """Wait for the API server; False where it answers without our CRD for a while."""
+        clock = self._edges.clock
+        began: float | None = None
+        while True:
+            try:
+                if await self._edges.cluster.served():
+                    return True
+                began = clock() if began is None else began
+                if clock() - began > _CRD_SECONDS:
+                    logger.error(
+                        "the API server does not serve %s: apply the CustomResourceDefinition "
+                        "first (manifests/install.yaml holds it)",
+                        API_VERSION,
+                    )
+                    return False
+            except (Retry, Refused) as error:
+                logger.warning("the API server is not ready: %s", error)
+            await asyncio.sleep(_PROBE_SECONDS)
+
+    async def _lead(self) -> None:
+        self.health.phase, self.health.ready = "filling its store", False
+        while True:
+            try:
+                await self._resync.prime()
+                break
+            except (Retry, Refused) as error:
+                logger.warning("the first list failed: %s", error)
+                await asyncio.sleep(_PROBE_SECONDS)
+        self.health.phase, self.health.ready = "leading", True
+        logger.info("leading; %d objects known", len(self.store))
+        edges = self._edges
+        reconciler = Reconciler(
+            edges.cluster,
+            self.store,
+            Recorder(edges.cluster, self._settings.pod_name, edges.now, self.metrics),
+            edges.context,
+            edges.planner,
+            now=edges.now,
+            metrics=self.metrics,
+        )
+        self._watches.start()
+        async with asyncio.TaskGroup() as group:
+            for number in range(WORKERS):
+                group.create_task(
+                    work(self.queue, reconciler, self.metrics, edges.clock), name=f"worker-{number}"
+                )
+            group.create_task(self._resync.run(self._settings.resync_seconds), name="resync")
+
+    def _watch_started(self, starts: int) -> None:
+        """In the watch thread."""
+        self._watch_began = self._edges.clock()
+        if starts:
+            self._call(self._watch_restarted)
+
+    def _watch_restarted(self) -> None:
+        self.metrics.watch_restarts.inc()
+        self._resync.ask()  # what was deleted while nobody watched
+
+    def _deliver(self, kind: str | None, obj: Object) -> None:
+        """In the watch thread: hand an object to the loop that owns the store."""
+        self._call(self._take, kind, obj)
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _take(self, kind: str | None, obj: Object) -> None:
+        self.metrics.watch_events.inc(kind=obj["kind"])
+        if kind == "DELETED":
+            self.store.remove(obj)
+        else:
+            self.store.put(obj, watched=True)
+        if kind is None and self._edges.clock() - self._watch_began > _FIRST_LIST_SECONDS:
+            self._resync.ask()  # kopf listed again: deletions in the gap were not told
+        key = key_of(obj)
+        if key is not None:
+            self.queue.add(key)
+
+    def _register_gauges(self) -> None:
+        gauge = self.metrics.gauge
+        self.health.oldest_busy = self.queue.oldest_busy_seconds
+        gauge("plimsoll_queue_depth", "Servers that wait for a worker.", lambda: len(self.queue))
+        gauge(
+            "plimsoll_queue_wait_seconds",
+            "How long the first of them has waited.",
+            self.queue.oldest_ready_seconds,
+        )
+        gauge(
+            "plimsoll_oldest_pass_seconds",
+            "Age of the longest running pass.",
+            self.queue.oldest_busy_seconds,
+        )
+        gauge("plimsoll_store_objects", "Objects in the store.", lambda: len(self.store))
+        gauge("plimsoll_leader", "1 where this process leads.", lambda: int(self._lease.held))
+        gauge(
+            "plimsoll_watch_deaf",
+            "Resyncs in a row that found the watches silent.",
+            lambda: self.health.deaf,
+        )
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

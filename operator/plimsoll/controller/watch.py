@@ -1,0 +1,95 @@
+"""Keeps the watches running: a thread with an event loop of its own, started again when it ends.
+
+kopf ends on several watch faults (an in-stream error other than 410, 404 or 410 on the request, an
+API server away for a minute) and at its end cancels every task of its loop. In a thread of its own
+neither reaches the workers, the lease or the health server, and a minute without an API server
+costs a re-list instead of a crash-loop with the kubelet's back-off of minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from random import Random
+
+logger = logging.getLogger(__name__)
+
+Run = Callable[[threading.Event], Coroutine[Any, Any, None]]
+"""Watches until the event is set; raises or returns early on a fault."""
+
+HEALTHY_SECONDS = 60.0
+CAP_SECONDS = 30.0
+STOP_SECONDS = 10.0
+
+
+class Watches:
+    """Supervises ``run``.
+
+    Args:
+        run: the coroutine function to keep running.
+        started: called in the thread before each start with the number of starts before it.
+        clock: monotonic seconds.
+        rng: spreads restarts.
+        base: seconds before the first restart.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        started: Callable[[int], None],
+        clock: Callable[[], float],
+        rng: Random,
+        base: float = 1.0,
+    ) -> None:
+        self._run = run
+        self._started = started
+        self._clock = clock
+        self._rng = rng
+        self._base = base
+        self._stop = threading.Event()
+        self._current = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="watches", daemon=True)
+
+    def start(self) -> None:
+        """Begin watching."""
+        self._thread.start()
+
+    def restart(self) -> None:
+        """End the present watches; new ones follow after the back-off."""
+        self._current.set()
+
+    async def stop(self) -> None:
+        """End for good; gives up on a thread that does not end (it dies with the process)."""
+        self._stop.set()
+        self._current.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, STOP_SECONDS)
+
+    def alive(self) -> bool:
+        """Whether the supervising thread runs."""
+        return self._thread.is_alive()
+
+    def _main(self) -> None:
+        starts = failures = 0
+        while not self._stop.is_set():
+            self._current = threading.Event()
+            if self._stop.is_set():  # stop() may have set the previous event in between
+                return
+            begun = self._clock()
+            self._started(starts)
+            starts += 1
+            try:
+                asyncio.run(self._run(self._current))
+            except Exception as error:  # noqa: BLE001  # whatever ended the watches, they must run
+                logger.warning("the watches ended: %s: %s", type(error).__name__, error)
+            if self._stop.is_set():
+                return
+            failures = 0 if self._clock() - begun > HEALTHY_SECONDS else failures + 1
+            delay = min(CAP_SECONDS, self._base * 2.0 ** min(failures, 10))
+            self._stop.wait(delay * self._rng.uniform(0.5, 1.0))
