@@ -42,6 +42,7 @@ KEYS = {
     "tokenMeaning",
     "maxSequences",
     "contextLength",
+    "modelFile",
     "prefillTokens",
     "confidence",
     "end",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +28,13 @@ def write_env(path: Path, tokens: int) -> None:
     Raises:
         OSError: the folder is missing, full or read-only.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{TOKENS_KEY}='{tokens}'\n")
-            os.fchmod(descriptor, 0o644)  # the server may run as another user
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    # One writer per pod, so a fixed name will do; what a killed run left is overwritten, not piled up.
+    temporary = path.with_name(f".{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="ascii") as file:
+        os.fchmod(file.fileno(), 0o644)  # whatever the umask: the server may run as another user
+        file.write(f"{TOKENS_KEY}='{tokens}'\n")
+    temporary.replace(path)
 
 
 def write_message(path: Path, text: str) -> None:

@@ -39,6 +39,7 @@ MESSAGE: dict[str, Any] = {
     "tokenMeaning": "AllLayersFull",
     "maxSequences": 2,
     "contextLength": 200,
+    "modelFile": None,
     "prefillTokens": 8,
     "confidence": "estimated",
     "end": "plimsoll",
