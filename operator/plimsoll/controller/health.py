@@ -75,9 +75,9 @@ class HealthServer:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metricsz)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host or None, port, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, host or None, port)
         await site.start()
         address = self._runner.addresses[0]
         return int(address[1])
