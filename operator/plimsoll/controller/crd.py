@@ -54,7 +54,10 @@ __all__ = [
 
 ENGINES: Final = ("LightLLM", "LlamaCpp")
 MODES: Final = (STAMPED, FIXED)
-KV_CACHE_DTYPES: Final = ("auto", "float16", "bfloat16", "float32")
+KV_CACHE_DTYPES: Final = (
+    "auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0",
+    "iq4_nl",
+)  # fmt: skip
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 

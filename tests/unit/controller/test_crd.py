@@ -95,7 +95,7 @@ def test_every_field_is_read() -> None:
         64,
     )
     assert (sizing.cuda_graphs, sizing.cuda_graph_max_batch) == (False, 32)
-    assert (sizing.kv_cache_dtype, sizing.extra_reserve) == ("float16", 3 * GIB // 2)
+    assert (sizing.kv_cache_dtype, sizing.extra_reserve) == ("fp16", 3 * GIB // 2)
     assert (spec.replicas, spec.probes.startup_seconds) == (3, 120)
     assert (spec.rollout.drain_seconds, spec.rollout.progress_deadline_seconds) == (10, 900)
     assert (spec.service.port, spec.service.type, spec.service.labels) == (
@@ -129,7 +129,7 @@ def test_sizing_request_carries_every_input_of_the_arithmetic() -> None:
         engine_args=("--threads", "4"),
         engine_env=("A", "B"),
         tensor=2,
-        kv_cache_dtype="float16",
+        kv_cache_dtype="fp16",
         context_length=8192,
         prefill_tokens=2048,
         max_concurrent_requests=64,

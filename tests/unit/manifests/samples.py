@@ -78,7 +78,7 @@ FULL_SPEC: dict[str, Any] = {
         "prefillTokens": 2048,
         "maxConcurrentRequests": 64,
         "cudaGraphs": {"enabled": False, "maxBatch": 32},
-        "kvCacheDType": "float16",
+        "kvCacheDType": "fp16",
         "extraReserve": "1.5Gi",
     },
     "rollout": {"drainSeconds": 10, "progressDeadlineSeconds": 900},
