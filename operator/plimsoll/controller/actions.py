@@ -1,0 +1,85 @@
+"""What a plan consists of: writes as data, events, and when to look again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply, with force, of a complete child object."""
+
+    obj: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Plain create of a sizing pod. That it already exists is success: its name is the question."""
+
+    obj: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete one object by UID, so that a newer one of the same name is never hit."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+Action = Apply | Create | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class EventNote:
+    """An Event to record on the resource; ``type`` is Normal or Warning."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decision of one pass.
+
+    Attributes:
+        actions: writes on children, in this order, before the status is written.
+        status: the whole new status, or None when it is as it was.
+        events: transitions that people should see.
+        requeue_after: seconds until the next look if nothing happens before; None: no need.
+    """
+
+    actions: tuple[Action, ...] = ()
+    status: dict[str, Any] | None = None
+    events: tuple[EventNote, ...] = ()
+    requeue_after: float | None = None
+
+
+class Refusal(Protocol):
+    """An answer of the API server that says no: HTTP status, its reason word and its sentence."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def reason(self) -> str:
+        """The machine-readable reason, for example ``Forbidden``."""
+
+    @property
+    def message(self) -> str:
+        """The sentence for people."""
+
+
+def delete_pod(pod: Mapping[str, Any]) -> Delete:
+    """The deletion of exactly this pod."""
+    metadata = pod["metadata"]
+    return Delete("v1", "Pod", metadata["namespace"], metadata["name"], metadata["uid"])

@@ -1,0 +1,167 @@
+"""``status.capacity``: a sizing result as it is stored, and read back as the stamp of a template.
+
+The operator remembers nothing. What the Deployment needs is read from here on every pass, so a
+restart, or a Deployment that somebody deleted, costs no new measurement.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.controller.crd_types import FIXED
+from plimsoll.controller.objects import Pin, Stamp, sizing_key
+from plimsoll.controller.objects.names import HOSTNAME_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.core.report import DeviceClass, Report
+
+MEASURED: Final = "Measured"
+USER_PROVIDED: Final = "UserProvided"
+
+
+def measured(
+    server: InferenceServer, report: Report, *, node: Mapping[str, Any], request_hash: str, at: str
+) -> dict[str, Any]:
+    """A result of the sizing pod, in full.
+
+    Args:
+        server: the resource that was sized.
+        report: the checked result.
+        node: the node it was measured on.
+        request_hash: the question as the pod was asked it.
+        at: when the sizer ended, RFC 3339.
+    """
+    pin = pin_of(server, node)
+    return _without_nothing(
+        {
+            "kvCacheBytes": report.budget.kv,
+            "maxTotalTokenNum": report.max_total_token_num,
+            "tokenMeaning": report.token_meaning,
+            "maxSequences": report.max_sequences,
+            "contextLength": report.context_length,
+            "prefillTokens": report.prefill_tokens,
+            "bytesPerToken": report.kv_bytes_per_rank,
+            "fixedPools": report.fixed_pools,
+            "granule": report.granule,
+            "concurrencyAtContext": _concurrency(report),
+            "source": MEASURED,
+            "confidence": report.confidence,
+            "predictedTokens": report.max_total_token_num,
+            "breakdown": report.budget.to_dict(),
+            "gpu": _gpu(report.device_class, report.budget.device_free, report.driver),
+            "node": node["metadata"]["name"],
+            "pinnedLabel": {"key": pin.key, "value": pin.value},
+            "requestHash": request_hash,
+            "sizingKey": sizing_key(server),
+            "modelDigest": report.model_digest,
+            "modelFile": report.model_file,
+            "measuredAt": at,
+        }
+    )
+
+
+def user_provided(server: InferenceServer) -> dict[str, Any]:
+    """The user's own number (mode Fixed): nothing was measured, so nothing else is claimed."""
+    sizing = server.spec.sizing
+    return _without_nothing(
+        {
+            "maxTotalTokenNum": sizing.max_total_token_num,
+            "maxSequences": sizing.max_concurrent_requests,
+            "contextLength": sizing.context_length,
+            "prefillTokens": sizing.prefill_tokens,
+            "source": USER_PROVIDED,
+            "sizingKey": sizing_key(server),
+        }
+    )
+
+
+def answer_in(server: InferenceServer, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The stored result, if it answers the question that the resource asks now."""
+    capacity = status.get("capacity")
+    if server.spec.sizing.mode == FIXED or not isinstance(capacity, dict):
+        return None
+    usable = isinstance(capacity.get("maxTotalTokenNum"), int) and capacity.get("pinnedLabel")
+    return capacity if usable and capacity.get("sizingKey") == sizing_key(server) else None
+
+
+def stamp_of(server: InferenceServer, capacity: Mapping[str, Any]) -> Stamp:
+    """What a stored result puts into the pod template."""
+    weights = (capacity.get("breakdown") or {}).get("weights")
+    pin = capacity.get("pinnedLabel")
+    return Stamp(
+        max_total_token_num=capacity["maxTotalTokenNum"],
+        max_sequences=capacity.get("maxSequences"),
+        context_length=capacity.get("contextLength"),
+        prefill_tokens=capacity.get("prefillTokens"),
+        # The budget is one rank's; the volume has to deliver all of them.
+        weight_bytes=weights * server.spec.tensor if weights is not None else None,
+        model_file=capacity.get("modelFile"),
+        pin=Pin(pin["key"], pin["value"]) if pin else None,
+    )
+
+
+def pin_of(server: InferenceServer, node: Mapping[str, Any]) -> Pin:
+    """The label that keeps the number on this node's kind of GPU, else on this very node."""
+    metadata = node["metadata"]
+    labels = metadata.get("labels") or {}
+    for key in server.spec.accelerator.class_label_keys:
+        if labels.get(key):
+            return Pin(key, labels[key])
+    return Pin(HOSTNAME_LABEL, labels.get(HOSTNAME_LABEL) or metadata["name"])
+
+
+def repinned(
+    server: InferenceServer, capacity: dict[str, Any], node: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The result with a pin that fits today's ``classLabelKeys``.
+
+    The stored pin stays as long as its key is still wanted, whatever happens to the node's labels:
+    another pin is another template, and so a rollout. A hostname gives way once the node has a
+    class label and the server wants more than one replica.
+    """
+    key = capacity["pinnedLabel"]["key"]
+    if key in server.spec.accelerator.class_label_keys:
+        return capacity
+    if key == HOSTNAME_LABEL and server.spec.replicas <= 1:
+        return capacity
+    if node is None or node["metadata"]["name"] != capacity.get("node"):
+        return capacity
+    pin = pin_of(server, node)
+    return {**capacity, "pinnedLabel": {"key": pin.key, "value": pin.value}}
+
+
+def is_unpinnable(server: InferenceServer, capacity: Mapping[str, Any]) -> bool:
+    """Whether several replicas would all have to run on the one node that was measured."""
+    pin = capacity.get("pinnedLabel") or {}
+    return server.spec.replicas > 1 and pin.get("key") == HOSTNAME_LABEL
+
+
+def _concurrency(report: Report) -> dict[str, Any]:
+    requests = Decimal(report.max_total_token_num) / report.context_length
+    rounded = min(requests, Decimal(report.max_sequences)).quantize(Decimal("0.01"), ROUND_FLOOR)
+    return {"context": report.context_length, "requests": str(rounded)}
+
+
+def _gpu(device: DeviceClass, free: int, driver: str) -> dict[str, Any]:
+    return {
+        "product": device.product,
+        "totalBytes": device.total_bytes,
+        "freeBytes": free,
+        "driver": driver,
+        "mig": device.mig,
+        "sharing": device.sharing,
+        "count": device.count,
+    }
+
+
+def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Unset keys are left out at every level: the schema has no nulls."""
+    return {
+        key: _without_nothing(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }

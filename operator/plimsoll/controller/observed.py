@@ -1,0 +1,156 @@
+"""The world as one pass sees it: the resource, its children, and what is in the way.
+
+Filled in by ``observe.py`` (which does the reading) through :func:`observe_from` (which does the
+sorting, and is pure). Everything is a plain dict as the API server returned it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.controller.crd import InvalidSpec, parse
+from plimsoll.controller.objects.labels import SERVER_LABEL, SIZING_LABEL, controller_uid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.core.errors import PlimsollError
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One server and everything that belongs to it.
+
+    Attributes:
+        raw: the resource as read.
+        server: its typed form; None when the spec could not be read, then ``invalid`` says why.
+        invalid: why ``server`` is None.
+        deployment: the child Deployment, only if it is ours.
+        service: the child Service, only if it is ours.
+        sizing_pods: sizing pods that are ours, whatever question they answer.
+        server_pods: pods of the Deployment, old and new.
+        node: the node that a sizing pod ran on, or that ``status.capacity`` was measured on.
+        conflicts: one sentence for each object that has a child's name and is not ours.
+    """
+
+    raw: Mapping[str, Any]
+    server: InferenceServer | None
+    invalid: PlimsollError | None = None
+    deployment: dict[str, Any] | None = None
+    service: dict[str, Any] | None = None
+    sizing_pods: tuple[dict[str, Any], ...] = ()
+    server_pods: tuple[dict[str, Any], ...] = ()
+    node: dict[str, Any] | None = None
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return str(self.raw["metadata"]["name"])
+
+    @property
+    def generation(self) -> int:
+        """The generation of the spec that was read."""
+        return int(self.raw["metadata"].get("generation", 0))
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the resource is going away; garbage collection then removes the children."""
+        return "deletionTimestamp" in self.raw["metadata"]
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The status as last written; empty when new."""
+        return self.raw.get("status") or {}
+
+
+def wanted_node(raw: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> str | None:
+    """The name of the node that the pass wants to see.
+
+    Args:
+        raw: the resource.
+        pods: the pods found for it.
+    """
+    name = raw["metadata"]["name"]
+    for pod in pods:
+        if pod["metadata"].get("labels", {}).get(SIZING_LABEL) == name:
+            node = pod.get("spec", {}).get("nodeName")
+            if node:
+                return str(node)
+    found = ((raw.get("status") or {}).get("capacity") or {}).get("node")
+    return str(found) if found else None
+
+
+def observe_from(
+    raw: Mapping[str, Any],
+    *,
+    deployment: dict[str, Any] | None = None,
+    service: dict[str, Any] | None = None,
+    pods: Iterable[dict[str, Any]] = (),
+    node: dict[str, Any] | None = None,
+) -> Observed:
+    """Sort what was read: ours, foreign, sizing, serving.
+
+    Args:
+        raw: the resource.
+        deployment: the Deployment of the resource's name, whoever owns it.
+        service: the Service of the resource's name, whoever owns it.
+        pods: pods of the namespace with one of our two labels for this name.
+        node: the node named by :func:`wanted_node`.
+    """
+    server, invalid = _parse(raw)
+    name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+    conflicts = [
+        _conflict(kind, name, found)
+        for kind, found in (("Deployment", deployment), ("Service", service))
+        if found is not None and controller_uid(found) != uid
+    ]
+    sizing, serving = [], []
+    for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):
+        labels = pod["metadata"].get("labels", {})
+        if labels.get(SIZING_LABEL) == name:
+            if controller_uid(pod) == uid:
+                sizing.append(pod)
+            else:
+                conflicts.append(_conflict("Pod", pod["metadata"]["name"], pod))
+        elif labels.get(SERVER_LABEL) == name and _of_replica_set(pod, name):
+            serving.append(pod)
+    return Observed(
+        raw=raw,
+        server=server,
+        invalid=invalid,
+        deployment=deployment if deployment and controller_uid(deployment) == uid else None,
+        service=service if service and controller_uid(service) == uid else None,
+        sizing_pods=tuple(sizing),
+        server_pods=tuple(serving),
+        node=node,
+        conflicts=tuple(conflicts),
+    )
+
+
+def _parse(raw: Mapping[str, Any]) -> tuple[InferenceServer | None, PlimsollError | None]:
+    try:
+        return parse(raw), None
+    except InvalidSpec as error:
+        return None, error
+
+
+def _of_replica_set(pod: Mapping[str, Any], name: str) -> bool:
+    """Whether a ReplicaSet of our Deployment made the pod; anyone may write our label."""
+    return any(
+        owner.get("controller")
+        and owner.get("kind") == "ReplicaSet"
+        and str(owner.get("name", "")).startswith(f"{name}-")
+        for owner in pod["metadata"].get("ownerReferences") or ()
+    )
+
+
+def _conflict(kind: str, name: str, found: Mapping[str, Any]) -> str:
+    owners = found["metadata"].get("ownerReferences") or ()
+    owner = next((f"{o['kind']} {o['name']}" for o in owners if o.get("controller")), "nobody")
+    return (
+        f"{kind} {name} exists and is controlled by {owner}, not by this InferenceServer; "
+        "Plimsoll leaves it alone: delete or rename it, or rename the InferenceServer."
+    )

@@ -1,0 +1,129 @@
+"""Status and conditions: computed in full on every pass, written only when different."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from plimsoll.controller.observed import Observed
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+ACCEPTED: Final = "Accepted"
+MODEL_READY: Final = "ModelReady"
+CAPACITY_AVAILABLE: Final = "CapacityAvailable"
+SIZED: Final = "Sized"
+ROLLED_OUT: Final = "RolledOut"
+AVAILABLE: Final = "Available"
+READY: Final = "Ready"
+DEGRADED: Final = "Degraded"
+RECONCILING: Final = "Reconciling"
+STALLED: Final = "Stalled"
+
+# The order in which people read them, and in which the first obstacle is looked for.
+LADDER: Final = (ACCEPTED, MODEL_READY, CAPACITY_AVAILABLE, SIZED, ROLLED_OUT, AVAILABLE)
+_ORDER: Final = (*LADDER, READY, DEGRADED, RECONCILING, STALLED)
+
+_LONGEST_MESSAGE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition as a decision; times and generation are added when it is written."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as the API server writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def previous(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The condition of that type in a written status, or an empty mapping."""
+    found: Mapping[str, Any] = next(
+        (c for c in status.get("conditions") or () if c.get("type") == kind), {}
+    )
+    return found
+
+
+def merged(conditions: Iterable[Condition]) -> list[Condition]:
+    """One condition for each type, in reading order; a later step's word replaces an earlier's."""
+    by_type = {condition.type: condition for condition in conditions}
+    return [by_type[kind] for kind in _ORDER if kind in by_type]
+
+
+def written(
+    observed: Observed, conditions: Iterable[Condition], now: datetime
+) -> list[dict[str, Any]]:
+    """The conditions as the API server stores them.
+
+    The transition time is kept while the status is the same: it answers "since when".
+    """
+    return [_written(observed, condition, now) for condition in conditions]
+
+
+def _written(observed: Observed, condition: Condition, now: datetime) -> dict[str, Any]:
+    before = previous(observed.status, condition.type)
+    same = before.get("status") == condition.status
+    since = before.get("lastTransitionTime") if same else None
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": _one_line(condition.message),
+        "observedGeneration": observed.generation,
+        "lastTransitionTime": since or timestamp(now),
+    }
+
+
+def _one_line(message: str) -> str:
+    text = " ".join(message.split())
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    return f"{text[: _LONGEST_MESSAGE - 4]}...."
+
+
+def sentence(text: str) -> str:
+    """Somebody else's words as the first sentence of a message: one line, one full stop."""
+    return f"{' '.join(text.split()).rstrip('.')}."
+
+
+def summary(conditions: Iterable[Condition], ready_message: str) -> Condition:
+    """Ready: True when every step is, else the first obstacle in its own words.
+
+    A plain "still starting" gives way to a reason that somebody can act on: RolledOut is
+    Progressing for as long as the engine crashes, and the crash is what people must read.
+    """
+    by_type = {condition.type: condition for condition in conditions}
+    missing = [by_type[kind] for kind in LADDER if by_type[kind].status != TRUE]
+    if not missing:
+        return Condition(READY, TRUE, "Ready", ready_message)
+    obstacle = min(missing, key=_weight)
+    return Condition(READY, obstacle.status, obstacle.reason, obstacle.message)
+
+
+def _weight(condition: Condition) -> tuple[int, int]:
+    """Sort key: obstacles with a cause, then waiting, then unknown; each in reading order."""
+    if condition.status == UNKNOWN:
+        kind = 2
+    elif condition.reason in WAITING_REASONS:
+        kind = 1
+    else:
+        kind = 0
+    return kind, LADDER.index(condition.type)
+
+
+# Reasons that only say "not yet".
+WAITING_REASONS: Final = frozenset(
+    {"Progressing", "WaitingForSizing", "WaitingForTermination", "NoReadyReplicas"}
+)

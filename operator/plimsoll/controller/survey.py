@@ -1,0 +1,206 @@
+"""The server pods, counted and diagnosed.
+
+Which pods are current is read off the pods themselves (the inputs hash in their annotations), not
+off the Deployment's conditions: with one replica and maxUnavailable 1 a Deployment calls itself
+Available with no pod running.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.controller import podstate
+from plimsoll.controller.objects.names import SERVER, SIZER, inputs_hash_of
+from plimsoll.controller.obstacles import scheduling_obstacle
+from plimsoll.controller.status import AVAILABLE, FALSE, Condition, sentence
+from plimsoll.core import report as reports
+from plimsoll.core.errors import ResultInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from plimsoll.controller.observed import Observed
+
+# status.pods lists at most this many, so that a status stays small with hundreds of replicas.
+LISTED_PODS: Final = 16
+
+_MEMORY_WORDS: Final = ("out of memory", "outofmemory", "cudamalloc failed", "failed to allocate")
+_KILLED: Final = 137
+_LONGEST_QUOTE: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Server pods that have neither ended nor been asked to go, by template."""
+
+    current: tuple[dict[str, Any], ...]
+    old: tuple[dict[str, Any], ...]
+    leaving: tuple[dict[str, Any], ...]
+
+    @property
+    def ready_current(self) -> int:
+        """Pods of the current template that take requests."""
+        return sum(podstate.is_ready(pod) for pod in self.current)
+
+    @property
+    def ready(self) -> int:
+        """Pods of any template that take requests."""
+        return self.ready_current + sum(podstate.is_ready(pod) for pod in self.old)
+
+
+def survey(observed: Observed, fingerprint: str | None) -> Survey:
+    """Sort the server pods.
+
+    Args:
+        observed: the world.
+        fingerprint: the inputs hash of the wanted template; None while there is none yet, then the
+            live Deployment's counts.
+    """
+    if fingerprint is None and observed.deployment is not None:
+        fingerprint = inputs_hash_of(observed.deployment["spec"].get("template", {}))
+    current, old, leaving = [], [], []
+    for pod in observed.server_pods:
+        if podstate.is_deleting(pod):
+            leaving.append(pod)
+        elif podstate.is_finished(pod):
+            continue
+        elif fingerprint is not None and inputs_hash_of(pod) == fingerprint:
+            current.append(pod)
+        else:
+            old.append(pod)
+    return Survey(tuple(current), tuple(old), tuple(leaving))
+
+
+def placement_obstacle(found: Survey) -> Condition | None:
+    """Why a current pod has no node, if one has none."""
+    return next((o for pod in found.current if (o := scheduling_obstacle(pod)) is not None), None)
+
+
+def failure_of(pod: Mapping[str, Any]) -> Condition | None:
+    """Why this pod does not serve, as Available=False; None while it merely starts, or is well."""
+    if podstate.is_ready(pod):
+        return None
+    sizer, server = podstate.container(pod, SIZER), podstate.container(pod, SERVER)
+    for status in (sizer, server):
+        found = _cannot_start(pod, status)
+        if found is not None:
+            return found
+    if podstate.terminated(sizer).get("exitCode") != 0 and podstate.last_end(sizer):
+        return _sizer_failed(pod, podstate.last_end(sizer))
+    return _crashed(pod, server)
+
+
+def _cannot_start(pod: Mapping[str, Any], status: Mapping[str, Any]) -> Condition | None:
+    waiting = podstate.waiting(status)
+    reason = str(waiting.get("reason") or "")
+    where = f"container {status.get('name')} of pod {podstate.name(pod)}"
+    said = _quote(waiting.get("message"))
+    if reason in podstate.IMAGE_REASONS:
+        return _unavailable(
+            "ImagePullFailed", f"The image of {where} cannot be pulled: {said}",
+            "Correct spec.engine.image or set spec.template.imagePullSecrets.",
+        )  # fmt: skip
+    if reason in podstate.CREATE_REASONS:
+        return _unavailable(
+            "ContainerConfigError", f"The kubelet cannot create {where}: {said}",
+            "Correct what it names (a Secret in spec.engine.env, for example).",
+        )  # fmt: skip
+    return None
+
+
+def _sizer_failed(pod: Mapping[str, Any], end: Mapping[str, Any]) -> Condition:
+    said = str(end.get("message") or "")
+    outcome = _decoded(pod, said)
+    if isinstance(outcome, reports.Failure):
+        said = f"{outcome.reason}: {outcome.message}"
+    return _unavailable(
+        "SizerFailed",
+        f"The sizer of pod {podstate.name(pod)} ended with exit code {end.get('exitCode')}: "
+        f"{_quote(said)}",
+        "The kubelet tries again by itself.",
+    )
+
+
+def _crashed(pod: Mapping[str, Any], server: Mapping[str, Any]) -> Condition | None:
+    """The engine ended, and is or will be restarted. One orderly end is not a crash loop."""
+    end = podstate.last_end(server)
+    if not end:
+        return None
+    code, reason = end.get("exitCode"), str(end.get("reason") or "")
+    said = str(end.get("message") or "")
+    what = f"The server in pod {podstate.name(pod)} ended with exit code {code} ({reason})"
+    if reason == "OOMKilled" or code == _KILLED:
+        return _unavailable(
+            "OutOfMemory", f"{what}: {_quote(said or 'killed')}",
+            "Raise the memory limit in spec.template.resources.",
+        )  # fmt: skip
+    if any(word in said.lower().replace("_", " ") for word in _MEMORY_WORDS):
+        return _unavailable(
+            "OutOfMemory", f"{what}: {_quote(said)}",
+            "Raise spec.sizing.extraReserve so that the engine has more memory beside its cache.",
+        )  # fmt: skip
+    return _unavailable(
+        "CrashLoop", f"{what}: {_quote(said or 'no last words')}",
+        "Read its log; correct spec.engine.",
+    )  # fmt: skip
+
+
+def _unavailable(reason: str, what: str, advice: str) -> Condition:
+    return Condition(AVAILABLE, FALSE, reason, f"{sentence(what)} {advice}")
+
+
+def _quote(text: object) -> str:
+    """The end of somebody's last words: an exception stands in the last lines of a log."""
+    words = " ".join(str(text or "").split())
+    return words if len(words) <= _LONGEST_QUOTE else f"...{words[-_LONGEST_QUOTE:]}"
+
+
+def listed(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """``status.pods``: name, node, the tokens its own sizer found, and why it does not serve."""
+    return [_listed(pod) for pod in list(pods)[:LISTED_PODS]]
+
+
+def _listed(pod: Mapping[str, Any]) -> dict[str, Any]:
+    failure = failure_of(pod)
+    end = podstate.last_end(podstate.container(pod, SERVER))
+    found = {
+        "name": podstate.name(pod),
+        "node": podstate.node_name(pod),
+        "ready": podstate.is_ready(pod),
+        "tokens": _guard_tokens(pod),
+        "reason": failure.reason if failure else None,
+        "message": failure.message if failure else None,
+        "lastFailure": _last_failure(end) if end else None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _last_failure(end: Mapping[str, Any]) -> str:
+    return f"exit code {end.get('exitCode')} ({end.get('reason')}) at {end.get('finishedAt')}"
+
+
+def _guard_tokens(pod: Mapping[str, Any]) -> int | None:
+    """What the sizer inside the server pod measured; None when it has not, or is not believed."""
+    end = podstate.last_end(podstate.container(pod, SIZER))
+    outcome = _decoded(pod, str(end.get("message") or ""))
+    return outcome.max_total_token_num if isinstance(outcome, reports.Report) else None
+
+
+def _decoded(pod: Mapping[str, Any], text: str) -> reports.Report | reports.Failure | None:
+    if not text:
+        return None
+    try:
+        return reports.decode(text, pod_uid=podstate.uid(pod), request_hash=_asked(pod))
+    except ResultInvalid:
+        return None
+
+
+def _asked(pod: Mapping[str, Any]) -> str:
+    """The request hash that this pod's own sizer was given; an old pod was asked another one."""
+    for container in pod.get("spec", {}).get("initContainers") or ():
+        if container.get("name") == SIZER:
+            for entry in container.get("env") or ():
+                if entry.get("name") == "PLIMSOLL_REQUEST_HASH":
+                    return str(entry.get("value"))
+    return ""
