@@ -20,6 +20,7 @@ ALIASES: Final[dict[str, str]] = {
     "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "f16": "fp16",
     "float32": "fp32", "float": "fp32", "f32": "fp32", "float64": "fp64", "f64": "fp64",
     "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+    "int8kv": "int8", "int4kv": "int4", "fp8kv_sph": "fp8", "fp8kv_spt": "fp8",
 }  # fmt: skip
 
 #: safetensors header dtype -> bits per element.

@@ -18,7 +18,7 @@ _MAX_SEQUENCES: Final = 1 << 20
 
 #: JSON name -> (attribute, kind, least, most); a kind ending in ? may be null.
 _SCHEMA: Final[dict[str, tuple[str, str, int, int]]] = {
-    "engineType": ("engine_type", "text", 1, 64),
+    "engineType": ("engine_type", "text", 0, 64),
     "engineVersion": ("engine_version", "text?", 1, 128),
     "engineArgs": ("engine_args", "texts", 0, _MAX_ITEMS),
     "engineEnv": ("engine_env", "texts", 0, _MAX_ITEMS),
@@ -42,7 +42,7 @@ class SizingRequest:
     """What is to be sized. Absent (None) means: decide by the model, the engine and the card.
 
     Attributes:
-        engine_type: A name of the engine table, for example ``LightLLM``.
+        engine_type: A name of the engine table, for example ``LightLLM``; empty: the model alone.
         engine_version: Version as the engine writes it; unknown widens the reserve.
         engine_args: The user's own arguments, passed through to the engine.
         engine_env: Names (never values) of the user's environment variables.
@@ -60,7 +60,7 @@ class SizingRequest:
         model_file: File below the model folder (GGUF).
     """
 
-    engine_type: str
+    engine_type: str = ""
     engine_version: str | None = None
     engine_args: tuple[str, ...] = ()
     engine_env: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class SizingRequest:
             raise BadArgument(f"the sizing request is not JSON: {error}") from error
         if not isinstance(document, dict):
             raise BadArgument("the sizing request is not a JSON object")
-        if "engineType" not in document:
+        if not document.get("engineType"):
             raise BadArgument("the sizing request names no engineType", field="engineType")
         values: dict[str, Any] = {}
         for name, value in document.items():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.errors import DoesNotFit
     from plimsoll.core.request import SizingRequest
+    from plimsoll.core.weights import Manifest, RankWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,21 @@ class Engine(Protocol):
 
         Raises:
             Unsupported: The engine refuses this split.
+        """
+
+    def rank_weights(
+        self, spec: ModelSpec, manifest: Manifest, request: SizingRequest
+    ) -> RankWeights:
+        """Bytes of the weights on the heaviest rank, by this engine's sharding rules."""
+
+    def absorb(self, request: SizingRequest) -> SizingRequest:
+        """Move owned flags that have a field of their own from ``engine_args`` into that field.
+
+        For ``plimsoll fit``, where the engine's own spelling of a setting is as good as ours. In a
+        cluster such flags are refused instead (``check_args``).
+
+        Raises:
+            BadArgument: The flag and the field are both given and differ, or the value is no number.
         """
 
     def allocate(self, situation: Situation) -> Allocation:

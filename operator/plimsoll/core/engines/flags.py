@@ -63,6 +63,8 @@ class FlagTable:
         aliases: Further spellings.
         abbreviates: Whether the engine's parser takes unambiguous prefixes.
         owned_env: Environment name -> what to use instead.
+        fields: Owned flag -> attribute of SizingRequest that says the same.
+        underscores: Whether the engine writes ``_`` in its flags; for messages.
         neutral_env: Names beside the common ones that do not matter.
     """
 
@@ -75,6 +77,8 @@ class FlagTable:
     abbreviates: bool = False
     owned_env: Mapping[str, str] = field(default_factory=dict)
     neutral_env: frozenset[str] = frozenset()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    underscores: bool = False
 
     def check(self, args: Sequence[str], env_names: Iterable[str]) -> None:
         """Refuse owned flags and names, whatever their spelling.
@@ -91,7 +95,7 @@ class FlagTable:
                 spelled = arg.split("=", 1)[0]
                 raise FlagNotAllowed(
                     f"{self.engine} argument {spelled!r} is set by Plimsoll"
-                    f"{'' if _bare(spelled) == name else f' (it is read as --{name})'}; {self.owned[name]}",
+                    f"{'' if _bare(spelled) == name else f' (it is read as {self.spell(name)})'}; {self.owned[name]}",
                     field=f"spec.engine.args[{index}]",
                     value=arg,
                 )
@@ -130,6 +134,14 @@ class FlagTable:
     def unknown_env(self, names: Iterable[str]) -> tuple[str, ...]:
         """Environment names whose effect on memory nobody has looked at."""
         return tuple(n for n in names if n not in NEUTRAL_ENV and n not in self.neutral_env)
+
+    def spell(self, name: str) -> str:
+        """A canonical name as the engine writes it."""
+        return "--" + (name.replace("-", "_") if self.underscores else name)
+
+    def resolve(self, arg: str) -> str | None:
+        """Canonical name of the flag that this argument gives; None when it is a value."""
+        return self._resolve(arg.split("=", 1)[0]) if _OPTION.match(arg) else None
 
     def _known(self) -> frozenset[str]:
         neutral = frozenset(name.rstrip("!") for name in self.neutral)

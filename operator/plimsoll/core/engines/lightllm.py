@@ -11,18 +11,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
+from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation, largest
 from plimsoll.core.engines.lightllm_flags import FLAGS
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
 from plimsoll.core.units import GIB, MIB, ceil_div
+from plimsoll.core.weights import shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.request import SizingRequest
+    from plimsoll.core.weights import Manifest, RankWeights
 
 _KNOWN_VERSIONS: Final = frozenset({(1, 0), (1, 1), (1, 2)})
 _OLDEST: Final = (1, 0)  # older ones lack flags that must be pinned (chunked_prefill_size)
@@ -67,11 +70,11 @@ _TABLE: Final = _Terms((51, 153, 155), (25, 208, 217), 10, 512 * MIB, GIB // 2, 
 _WIDEST: Final = _Terms((90, 192, 194), (46, 211, 221), 20, 512 * MIB, GIB, 4 * MIB, 40)
 
 _DTYPE_NAMES: Final[Mapping[str, str]] = {
-    "auto": "None", "bf16": "None", "fp16": "None", "fp32": "None",
+    "auto": "None", "none": "None", "bf16": "None", "fp16": "None", "fp32": "None",
     "int8": "int8kv", "int8kv": "int8kv", "int4": "int4kv", "int4kv": "int4kv",
     "fp8": "fp8kv_sph", "fp8kv_sph": "fp8kv_sph", "fp8kv_spt": "fp8kv_spt",
 }  # fmt: skip
-_DATA_TYPES: Final = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+_PLAIN: Final = frozenset({"bf16", "fp16", "fp32"})
 _QUANT_GROUP: Final = 8  # int8kv and int4kv keep one scale in the compute dtype per 8 elements
 
 
@@ -181,14 +184,30 @@ class LightLLM:
                 return elements // 2 + elements // _QUANT_GROUP * element
             case "fp8kv_sph" | "fp8kv_spt":
                 return elements
-        wanted = request.kv_cache_dtype
-        if wanted in _DATA_TYPES and dtypes.bytes_of(1, wanted) != element:
+        wanted = dtypes.ALIASES.get(request.kv_cache_dtype, request.kv_cache_dtype)
+        if wanted in _PLAIN and dtypes.bytes_of(1, wanted) != element:
             raise BadArgument(
                 f"LightLLM keeps its cache in the compute dtype {compute}; kvCacheDType {wanted} needs dtype {wanted}",
                 field="spec.sizing.kvCacheDType",
                 value=wanted,
             )
         return elements * element
+
+    def rank_weights(
+        self, spec: ModelSpec, manifest: Manifest, request: SizingRequest
+    ) -> RankWeights:
+        """See Engine. The vocabulary is split evenly, without padding."""
+        return shard(
+            manifest,
+            spec,
+            tensor=request.tensor,
+            rank_kv_heads=self.rank_kv_heads(spec, request.tensor),
+            compute=compute_dtype(spec, request),
+        )
+
+    def absorb(self, request: SizingRequest) -> SizingRequest:
+        """See Engine."""
+        return absorb(FLAGS, request)
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. Lowers a defaulted context first, then a defaulted prefill batch."""
@@ -334,7 +353,7 @@ def _version_notes(version: str | None) -> list[str]:
 
 def _kv_type(request: SizingRequest) -> str:
     name = request.kv_cache_dtype.lower()
-    name = dtypes.ALIASES.get(name, name)
+    name = name if name in _DTYPE_NAMES else dtypes.ALIASES.get(name, name)
     if name not in _DTYPE_NAMES:
         raise BadArgument(
             f"LightLLM has no cache dtype {request.kv_cache_dtype!r}; use one of {', '.join(_DTYPE_NAMES)}",

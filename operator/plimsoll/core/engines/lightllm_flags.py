@@ -19,6 +19,16 @@ _UNSIZED: Final = "this version of Plimsoll cannot size it, and the number would
 FLAGS: Final = FlagTable(
     engine="LightLLM",
     abbreviates=True,
+    underscores=True,
+    fields={
+        "max-total-token-num": "max_total_token_num",
+        "tp": "tensor",
+        "batch-max-tokens": "prefill_tokens",
+        "running-max-req-size": "max_concurrent_requests",
+        "max-req-total-len": "context_length",
+        "graph-max-batch-size": "cuda_graph_max_batch",
+        "llm-kv-type": "kv_cache_dtype",
+    },
     owned={
         "max-total-token-num": _TOKENS,
         "mem-fraction": _TOKENS,

@@ -10,18 +10,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
+from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation, largest
 from plimsoll.core.engines.llamacpp_flags import FLAGS
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import is_cpu_build, parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
 from plimsoll.core.units import GIB, MIB, ceil_div
+from plimsoll.core.weights import RankWeights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.request import SizingRequest
+    from plimsoll.core.weights import Manifest
 
 #: Builds whose behaviour was tried. Others: the widest reserve.
 _KNOWN_VERSIONS: Final = frozenset({(2026, 10)})
@@ -126,6 +129,17 @@ class LlamaCpp:
         rows = (heads * spec.key_dim, heads * spec.value_dim)
         return spec.layers * sum(dtypes.bytes_of(row, dtype) for row in rows)
 
+    def rank_weights(
+        self, spec: ModelSpec, manifest: Manifest, request: SizingRequest
+    ) -> RankWeights:
+        """See Engine. Blocks stay blocks; a tied embedding is on the device once, as the head."""
+        del spec, request  # one device holds everything
+        return RankWeights(manifest.total, 0)
+
+    def absorb(self, request: SizingRequest) -> SizingRequest:
+        """See Engine."""
+        return absorb(FLAGS, request)
+
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. Lowers a defaulted context to one smaller slot, then a defaulted ubatch."""
         request = situation.request
@@ -208,7 +222,7 @@ def _raw_tokens(s: Situation, kv: int) -> int:
 
 def _kv_type(request: SizingRequest) -> str:
     name = request.kv_cache_dtype.lower()
-    name = dtypes.ALIASES.get(name, name)
+    name = name if name in _DTYPE_NAMES else dtypes.ALIASES.get(name, name)
     if name not in _DTYPE_NAMES:
         raise BadArgument(
             f"LlamaCpp has no cache dtype {request.kv_cache_dtype!r}; use one of {', '.join(_DTYPE_NAMES)}",

@@ -15,6 +15,12 @@ _KV: Final = "use spec.sizing.kvCacheDType"
 
 FLAGS: Final = FlagTable(
     engine="LlamaCpp",
+    fields={
+        "ubatch-size": "prefill_tokens",
+        "parallel": "max_concurrent_requests",
+        "cache-type-k": "kv_cache_dtype",
+        "cache-type-v": "kv_cache_dtype",
+    },
     owned={
         "model": _MODEL,
         "model-url": _MODEL,
