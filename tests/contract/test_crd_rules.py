@@ -43,6 +43,10 @@ TENSOR = (
     "so other devices would idle; leave it out to follow the count"
 )
 REFERENCE = {"secretKeyRef": {"name": "s", "key": "k"}}
+DTYPES = (
+    "the engine does not know this kvCacheDType: LightLLM knows auto, bf16, fp16, fp32, fp8, int8, int4; "
+    "LlamaCpp knows auto, bf16, fp16, fp32, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl"
+)
 AT_LEAST_0 = "must be a quantity of at least 0, such as 500m or 16Gi"
 
 # (field that is set, its value, field that the answer names, message of the rule)
@@ -79,6 +83,7 @@ RULES: list[tuple[str, object, str, str]] = [
     ("spec.accelerator", {"products": ["H100"], "classLabelKeys": []}, "spec.accelerator.classLabelKeys",
      "products are values of the class label, so classLabelKeys needs at least one key"),
     ("spec.parallelism.tensor", 2, "spec.parallelism.tensor", TENSOR),
+    ("spec.sizing.kvCacheDType", "q8_0", "spec.sizing.kvCacheDType", DTYPES),
     ("spec.sizing.mode", "Fixed", "spec.sizing.maxTotalTokenNum",
      "mode Fixed needs maxTotalTokenNum, the number to serve with"),
     ("spec.sizing", {"minTotalTokenNum": 2, "maxTotalTokenNum": 1}, "spec.sizing.minTotalTokenNum",
@@ -101,6 +106,15 @@ RULES: list[tuple[str, object, str, str]] = [
     (f"{RESOURCES}.requests", {"memory": "much"}, f"{RESOURCES}.requests[memory]", AT_LEAST_0),
     (RESOURCES, {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}, f"{RESOURCES}.requests",
      "a request may not exceed its limit"),
+]  # fmt: skip
+
+# As RULES, with engine LlamaCpp.
+LLAMA_RULES: list[tuple[str, object, str, str]] = [
+    ("spec.accelerator.count", 2, "spec.accelerator.count",
+     "engine LlamaCpp needs accelerator.count 1: a model split over several of its devices cannot be sized yet"),
+    ("spec.sizing.kvCacheDType", "int8", "spec.sizing.kvCacheDType", DTYPES),
+    ("spec.sizing", {"mode": "Fixed", "maxTotalTokenNum": 1}, "spec.model.file",
+     "engine LlamaCpp serves one file, and in sizing.mode Fixed nothing looks for it, so model.file is needed"),
 ]  # fmt: skip
 
 # Bounds and types of the schema, in the API server's own words.
@@ -182,20 +196,13 @@ def create(
     api_cluster.kubectl("delete", "isrv", "-n", namespace, "--ignore-not-found", *made)
 
 
-def answer(cluster: Cluster, namespace: str, path: str, value: object) -> str:
-    """What the server says to the least valid object with one field changed; nothing is stored."""
-    body = put(offered(minimal()), path, value)
+def answer(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
+    """What the server says to an object that it must not admit; nothing is stored."""
+    text = json.dumps(offered(body))
     done = cluster.kubectl(
-        "create",
-        "-n",
-        namespace,
-        "--dry-run=server",
-        "-f",
-        "-",
-        input=json.dumps(body),
-        check=False,
+        "create", "-n", namespace, "--dry-run=server", "-f", "-", input=text, check=False
     )
-    assert done.returncode != 0, f"{path}={value!r} was admitted"
+    assert done.returncode != 0, f"admitted: {text}"
     return done.stderr
 
 
@@ -203,7 +210,18 @@ def answer(cluster: Cluster, namespace: str, path: str, value: object) -> str:
 def test_rule_refuses_with_its_message(
     api_cluster: Cluster, namespace: str, path: str, value: object, field: str, message: str
 ) -> None:
-    said = answer(api_cluster, namespace, path, value)
+    said = answer(api_cluster, namespace, put(minimal(), path, value))
+    assert f"{field}: " in said
+    assert message in said
+
+
+@pytest.mark.parametrize(("path", "value", "field", "message"), LLAMA_RULES)
+def test_rule_of_llama_cpp_refuses_with_its_message(
+    api_cluster: Cluster, namespace: str, path: str, value: object, field: str, message: str
+) -> None:
+    said = answer(
+        api_cluster, namespace, put(put(minimal(), "spec.engine.type", "LlamaCpp"), path, value)
+    )
     assert f"{field}: " in said
     assert message in said
 
@@ -214,14 +232,14 @@ def test_every_rule_of_the_schema_has_its_case() -> None:
         for _, node in walk(schema())
         for rule in node.get("x-kubernetes-validations", ())
     }
-    assert written == {message for _, _, _, message in RULES}
+    assert written == {message for _, _, _, message in RULES + LLAMA_RULES}
 
 
 @pytest.mark.parametrize(("path", "value", "message"), BOUNDS)
 def test_bound_refuses(
     api_cluster: Cluster, namespace: str, path: str, value: object, message: str
 ) -> None:
-    assert message in answer(api_cluster, namespace, path, value)
+    assert message in answer(api_cluster, namespace, put(minimal(), path, value))
 
 
 def test_defaults_are_filled_in_and_absence_is_kept(
@@ -351,7 +369,8 @@ def test_servers_are_selected_by_engine(
     api_cluster: Cluster, namespace: str, create: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
     create(minimal())
-    create(put(full(), "metadata.name", "cpp"))
+    cpp = put(minimal(), "spec.engine.type", "LlamaCpp")
+    create(put(cpp, "metadata.name", "cpp"))
     found = api_cluster.kubectl(
         "get", "isrv", "-n", namespace, "--field-selector=spec.engine.type=LlamaCpp", "-o", "name"
     )

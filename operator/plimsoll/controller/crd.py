@@ -52,12 +52,17 @@ __all__ = [
     "Service", "Sizing", "Spec", "Template", "image_version", "parse", "sizing_request",
 ]  # fmt: skip
 
-ENGINES: Final = ("LightLLM", "LlamaCpp")
 MODES: Final = (STAMPED, FIXED)
-KV_CACHE_DTYPES: Final = (
-    "auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0",
-    "iq4_nl",
-)  # fmt: skip
+# In the spelling of core.dtypes; what each engine stores its cache in.
+KV_CACHE_DTYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "LightLLM": ("auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4"),
+    "LlamaCpp": (
+        "auto", "bf16", "fp16", "fp32", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl",
+    ),
+}  # fmt: skip
+# Engines whose split over several devices cannot be sized yet, and those that serve one named file.
+SINGLE_DEVICE: Final = frozenset({"LlamaCpp"})
+ONE_FILE: Final = frozenset({"LlamaCpp"})
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
@@ -149,6 +154,9 @@ def image_version(image: str) -> str | None:
     return tag or None
 
 
+_ENGINE_FIELDS: Final = frozenset({
+    "type", "image", "imagePullPolicy", "version", "command", "args", "env", "port",
+})  # fmt: skip
 _SPEC_FIELDS: Final = frozenset({
     "model", "engine", "accelerator", "parallelism", "replicas", "sizing", "rollout", "probes",
     "service", "template",
@@ -156,23 +164,19 @@ _SPEC_FIELDS: Final = frozenset({
 
 
 def _spec(spec: Fields, name: str) -> Spec:
+    engine = _engine(spec.child("engine", _ENGINE_FIELDS))
     accelerator = _accelerator(
         spec.child("accelerator", {"resource", "count", "products", "classLabelKeys"})
     )
     probes = spec.child("probes", {"startupSeconds"})
     rollout = spec.child("rollout", {"drainSeconds", "progressDeadlineSeconds"})
-    return Spec(
+    found = Spec(
         model=_model(spec.child("model", {"source", "file", "servedName", "mountPath"}), name),
-        engine=_engine(
-            spec.child(
-                "engine",
-                {"type", "image", "imagePullPolicy", "version", "command", "args", "env", "port"},
-            )
-        ),
+        engine=engine,
         accelerator=accelerator,
         tensor=_tensor(spec.child("parallelism", {"tensor"}), accelerator.count),
         replicas=spec.integer("replicas", 0, 10_000, default=1),
-        sizing=_sizing(spec.child("sizing", _SIZING_FIELDS)),
+        sizing=_sizing(spec.child("sizing", _SIZING_FIELDS), engine.type),
         rollout=Rollout(
             drain_seconds=rollout.integer("drainSeconds", 0, DAY, default=300),
             progress_deadline_seconds=rollout.integer("progressDeadlineSeconds", 1, DAY),
@@ -181,6 +185,21 @@ def _spec(spec: Fields, name: str) -> Spec:
         service=_service(spec.child("service", {"port", "type", "annotations", "labels"})),
         template=parse_template(spec.child("template")),
     )
+    _check_engine_fits(found)
+    return found
+
+
+def _check_engine_fits(spec: Spec) -> None:
+    """Refuses what this engine cannot do, whatever each field allows by itself."""
+    name = spec.engine.type
+    if name in SINGLE_DEVICE and spec.accelerator.count != 1:
+        need = f"1 with engine {name}, whose split over several devices cannot be sized yet"
+        raise invalid("spec.accelerator.count", spec.accelerator.count, need)
+    if name in ONE_FILE and spec.sizing.mode == FIXED and spec.model.file is None:
+        need = (
+            f"given: engine {name} serves one file, and in sizing.mode Fixed nothing looks for it"
+        )
+        raise invalid("spec.model.file", None, need)
 
 
 def _model(model: Fields, name: str) -> Model:
@@ -227,7 +246,7 @@ def _mount_path(model: Fields) -> str:
 def _engine(engine: Fields) -> Engine:
     image = engine.text("image", 512, _IMAGE, need="an image reference")
     return Engine(
-        type=engine.choice("type", ENGINES),
+        type=engine.choice("type", KV_CACHE_DTYPES),
         image=image,
         image_pull_policy=engine.choice("imagePullPolicy", PULL_POLICIES, "IfNotPresent"),
         version=engine.text(
@@ -320,7 +339,7 @@ _SIZING_FIELDS: Final = frozenset({
 })  # fmt: skip
 
 
-def _sizing(sizing: Fields) -> Sizing:
+def _sizing(sizing: Fields, engine: str) -> Sizing:
     graphs = sizing.child("cudaGraphs", {"enabled", "maxBatch"})
     found = Sizing(
         mode=sizing.choice("mode", MODES, STAMPED),
@@ -331,7 +350,7 @@ def _sizing(sizing: Fields) -> Sizing:
         max_concurrent_requests=sizing.integer("maxConcurrentRequests", 1, 65_536),
         cuda_graphs=graphs.flag("enabled", default=True),
         cuda_graph_max_batch=graphs.integer("maxBatch", 1, 65_536),
-        kv_cache_dtype=sizing.choice("kvCacheDType", KV_CACHE_DTYPES, "auto"),
+        kv_cache_dtype=sizing.choice("kvCacheDType", KV_CACHE_DTYPES[engine], "auto"),
         extra_reserve=quantity(sizing.at("extraReserve"), sizing.get("extraReserve", 0), least=0),
     )
     upper, lower = found.max_total_token_num, found.min_total_token_num

@@ -75,7 +75,10 @@ def test_every_field_is_read() -> None:
         "4567+cpu",
     )
     assert (engine.image_pull_policy, engine.port) == ("Always", 9000)
-    assert (engine.command, engine.args) == (("llama-server",), ("--threads", "4"))
+    assert (engine.command, engine.args) == (
+        ("python", "-m", "lightllm.server.api_server"),
+        ("--nccl_port", "4"),
+    )
     assert list(engine.env) == FULL_SPEC["engine"]["env"]
     assert (spec.accelerator.resource, spec.accelerator.count, spec.tensor) == (
         "example.com/gpu",
@@ -124,9 +127,9 @@ def test_every_field_is_read() -> None:
 
 def test_sizing_request_carries_every_input_of_the_arithmetic() -> None:
     assert sizing_request(parse(full())) == SizingRequest(
-        engine_type="LlamaCpp",
-        engine_version="4567+cpu",
-        engine_args=("--threads", "4"),
+        engine_type="LightLLM",
+        engine_version="1.2.0+cpu",
+        engine_args=("--nccl_port", "4"),
         engine_env=("A", "B"),
         tensor=2,
         kv_cache_dtype="fp16",
@@ -301,6 +304,22 @@ def test_refusals_name_the_field(path: str, value: object, field: str, words: st
     assert words in error.message
     assert error.reason == "InvalidSpec"
     assert len(error.message) < 600
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"spec.accelerator.count": 2}, "spec.accelerator.count"),
+        ({"spec.sizing": {"mode": "Fixed", "maxTotalTokenNum": 1}}, "spec.model.file"),
+        ({"spec.sizing.kvCacheDType": "int8"}, "spec.sizing.kvCacheDType"),
+    ],
+)
+def test_what_llama_cpp_cannot_do_and_lightllm_can(changes: dict[str, object], field: str) -> None:
+    body = minimal()
+    for path, value in changes.items():
+        put(body, path, value)
+    parse(body)
+    assert refused(put(body, "spec.engine.type", "LlamaCpp")).field == field
 
 
 def test_a_huge_value_does_not_flood_the_message() -> None:

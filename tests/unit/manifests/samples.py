@@ -50,12 +50,12 @@ FULL_SPEC: dict[str, Any] = {
         "mountPath": "/mnt/models",
     },
     "engine": {
-        "type": "LlamaCpp",
-        "image": "registry:5000/llama:b4567@sha256:" + "0" * 64,
+        "type": "LightLLM",
+        "image": "registry:5000/light:v1.1.0@sha256:" + "0" * 64,
         "imagePullPolicy": "Always",
-        "version": "4567+cpu",
-        "command": ["llama-server"],
-        "args": ["--threads", "4"],
+        "version": "1.2.0+cpu",
+        "command": ["python", "-m", "lightllm.server.api_server"],
+        "args": ["--nccl_port", "4"],
         "env": [
             {"name": "A", "value": ""},
             {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}},

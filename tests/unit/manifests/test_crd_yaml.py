@@ -114,19 +114,30 @@ def _sampled(path: str) -> str:
 
 
 def test_enums_are_the_readers() -> None:
-    assert FIELDS["spec.engine.type"]["enum"] == list(reader.ENGINES)
+    assert FIELDS["spec.engine.type"]["enum"] == list(reader.KV_CACHE_DTYPES)
     assert FIELDS["spec.sizing.mode"]["enum"] == list(reader.MODES)
-    assert FIELDS["spec.sizing.kvCacheDType"]["enum"] == list(reader.KV_CACHE_DTYPES)
+    assert set(FIELDS["spec.sizing.kvCacheDType"]["enum"]) == {
+        name for names in reader.KV_CACHE_DTYPES.values() for name in names
+    }
     assert FIELDS["spec.engine.imagePullPolicy"]["enum"] == list(reader.PULL_POLICIES)
     assert FIELDS["spec.service.type"]["enum"] == list(reader.SERVICE_TYPES)
 
 
-def test_every_engine_and_cache_dtype_on_offer_works() -> None:
-    table = [engines.lookup(name) for name in reader.ENGINES]
-    known = {name for engine in table for name in engine.kv_dtypes}
-    assert [name for name in reader.KV_CACHE_DTYPES if name not in known] == []
-    named = [name for name in reader.KV_CACHE_DTYPES if name != "auto"]
-    assert [dtypes.canonical(name, "kvCacheDType") for name in named] == named
+@pytest.mark.parametrize("engine", reader.KV_CACHE_DTYPES)
+def test_what_the_reader_says_of_an_engine_is_what_the_engine_says(engine: str) -> None:
+    row = engines.lookup(engine)
+    offered = set(reader.KV_CACHE_DTYPES[engine])
+    assert offered == {name for name in row.kv_dtypes if name == "auto" or name in dtypes.SIZES}
+    assert (engine in reader.ONE_FILE) == (row.formats == {"gguf"})
+
+
+@pytest.mark.parametrize("engine", reader.KV_CACHE_DTYPES)
+def test_the_rule_names_the_engines_cache_dtypes(engine: str) -> None:
+    (rule,) = [
+        r for r in SPEC["x-kubernetes-validations"] if r["fieldPath"] == ".sizing.kvCacheDType"
+    ]
+    assert f"{engine} knows {', '.join(reader.KV_CACHE_DTYPES[engine])}" in rule["message"]
+    assert str(list(reader.KV_CACHE_DTYPES[engine])) in rule["rule"]
 
 
 def _beyond() -> list[tuple[str, object]]:
