@@ -52,7 +52,13 @@ def base_archive(folder: Path, log: Log) -> Path:
         return archive
     with finished(archive) as scratch, step(f"debootstrap {SUITE} base (about 50 s)", log):
         root = scratch / "root"
-        command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, root]
+        command = [
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={','.join(PACKAGES)}",
+            SUITE,
+            root,
+        ]
         run([*command, *_mirror(log)], what="debootstrap", log=log, isolated=True)
         _strip(root)
         # By hash, never by time: tar and buildah rewrite times, and a root that is read-only could not repair them.
@@ -84,15 +90,20 @@ def _strip(root: Path) -> None:
         folder = root / name
         if folder.is_dir():
             shutil.rmtree(folder)
-    for name, mode in {"dev": 0o755, "run": 0o755, "tmp": 0o1777, "var/log": 0o755, "var/cache": 0o755}.items():
+    for name, mode in {
+        "dev": 0o755,
+        "run": 0o755,
+        "tmp": 0o1777,
+        "var/log": 0o755,
+        "var/cache": 0o755,
+    }.items():
         (root / name).mkdir(parents=True)
         (root / name).chmod(mode)
     for cached in (root / "usr/lib").rglob("__pycache__"):
         shutil.rmtree(cached)
     # Containers run without privilege escalation; a set-user-id file would be the only thing left to misuse.
-    for folder, _, names in os.walk(root):
-        for path in (Path(folder, name) for name in names):
-            mode = path.lstat().st_mode
-            if stat.S_ISREG(mode) and mode & 0o6000:
-                path.chmod(stat.S_IMODE(mode) & 0o777)
+    for path in root.rglob("*"):
+        bits = path.lstat().st_mode
+        if stat.S_ISREG(bits) and bits & 0o6000:
+            path.chmod(stat.S_IMODE(bits) & 0o777)
     (root / "usr/bin/python").symlink_to("python3")

