@@ -70,9 +70,9 @@ def test_every_field_is_read() -> None:
     )
     assert (model.served_name, model.mount_path) == ("meta-llama/Llama-3.1-8B", "/mnt/models")
     assert (engine.type, engine.image, engine.version) == (
-        "LlamaCpp",
+        "LightLLM",
         FULL_SPEC["engine"]["image"],
-        "4567+cpu",
+        "1.2.0+cpu",
     )
     assert (engine.image_pull_policy, engine.port) == ("Always", 9000)
     assert (engine.command, engine.args) == (
