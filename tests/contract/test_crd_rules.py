@@ -15,6 +15,7 @@ from tests.unit.manifests.samples import MANIFESTS, full, minimal, put, schema, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.cluster_kit import Cluster
 
@@ -276,6 +277,19 @@ def test_every_field_is_stored_as_given_and_read_alike(
     stored = create(full())
     assert stored["spec"] == full()["spec"]
     assert parse(stored).spec == parse(full()).spec
+
+
+@pytest.mark.parametrize(
+    "sample", sorted((MANIFESTS / "samples").glob("*.yaml")), ids=lambda path: path.name
+)
+def test_samples_are_admitted_and_read(api_cluster: Cluster, namespace: str, sample: Path) -> None:
+    done = api_cluster.kubectl(
+        "create", "-n", namespace, "--dry-run=server", "-o", "yaml", "-f", sample
+    )
+    servers = [o for o in yaml.safe_load_all(done.stdout) if o["kind"] == "InferenceServer"]
+    assert servers
+    for server in servers:
+        assert parse(server).spec.engine.version
 
 
 def test_a_name_of_52_characters_is_admitted(
