@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.errors import ResultInvalid
+from plimsoll.core.strict import MAX_BYTES, MAX_DEVICES, MAX_TEXT, Reader, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA: Final = "plimsoll.dev/report.v1"
 END: Final = "plimsoll"
-MAX_BYTES: Final = 2048
 
 #: Terms of the reserve, in the order in which people read them (design: a sum of named terms).
 RESERVE_TERMS: Final = (
@@ -31,11 +31,7 @@ TOKEN_MEANINGS: Final = (
 )  # fmt: skip
 CONFIDENCES: Final = ("exact", "calibrated", "estimated")
 
-_MAX_INT: Final = 1 << 53  # beyond it JSON readers of other languages lose digits
 _MAX_SEQUENCES: Final = 1 << 20
-_MAX_DEVICES: Final = 64
-_MAX_DEPTH: Final = 4
-_MAX_TEXT: Final = 128
 _REASON: Final = re.compile(r"[A-Z][A-Za-z]{1,63}")
 
 
@@ -151,9 +147,9 @@ def encode(outcome: Report | Failure) -> str:
         if excess <= 0:
             return text
         # Shorten what people can do without, in this order: the message's tail, the device list.
-        if message and len(message) > _MAX_TEXT:
-            message = message[: max(_MAX_TEXT, len(message) - excess - 3)].rstrip(".") + "..."
-            message = message if len(message) > _MAX_TEXT + 3 else message[:_MAX_TEXT]
+        if message and len(message) > MAX_TEXT:
+            message = message[: max(MAX_TEXT, len(message) - excess - 3)].rstrip(".") + "..."
+            message = message if len(message) > MAX_TEXT + 3 else message[:MAX_TEXT]
         elif devices:
             devices = devices[:-1]
         else:
@@ -174,8 +170,8 @@ def decode(text: str, *, pod_uid: str, request_hash: str) -> Report | Failure:
     Raises:
         ResultInvalid: Whatever is wrong with the message; never anything else.
     """
-    document = _parse(text)
-    reader = _Reader(document, "")
+    document = parse(text, f'"end":"{END}"}}')
+    reader = Reader(document, "")
     failed = "error" in document
     reader.keys(_FAILURE_KEYS if failed else _REPORT_KEYS)
     if reader.text("schema", 64) != SCHEMA or reader.text("end", 16) != END:
@@ -271,119 +267,18 @@ def _clean(text: str | None) -> str | None:
     return "".join(c if c.isprintable() else " " for c in text)[:MAX_BYTES]
 
 
-def _parse(text: str) -> dict[str, Any]:
-    """JSON object of bounded size and depth, without repeated keys, floats or NaN."""
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise ResultInvalid("the result is not UTF-8 text") from error
-    if size > MAX_BYTES:
-        raise ResultInvalid(f"the result has {size} bytes, more than {MAX_BYTES}")
-    if not text.endswith(f'"end":"{END}"}}'):
-        raise ResultInvalid(
-            "the result has no end marker: it was cut off, or it is not the sizer's"
-        )
-    if max(text.count("["), text.count("{")) > _MAX_DEVICES:
-        raise ResultInvalid("the result is nested too deeply")
-    try:
-        document = json.loads(
-            text, parse_constant=_refuse, parse_float=_refuse, object_pairs_hook=_no_repeats
-        )
-    except (ValueError, RecursionError) as error:
-        raise ResultInvalid(f"the result is not the JSON expected: {str(error)[:100]}") from error
-    if not isinstance(document, dict):
-        raise ResultInvalid("the result is not a JSON object")
-    return document
-
-
-def _refuse(text: str) -> Any:  # noqa: ANN401 - the signature that json wants
-    raise ValueError(f"the number {text[:20]} is not an integer")
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise ValueError("a key is repeated")
-    return document
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Typed access to one JSON object; every failure names the key."""
-
-    document: Mapping[str, Any]
-    path: str
-
-    def keys(self, wanted: frozenset[str]) -> None:
-        """Exactly these keys: a missing one hides a number, a further one hides a message."""
-        if self.document.keys() != wanted:
-            odd = min(self.document.keys() ^ wanted)
-            raise ResultInvalid(
-                f"the result lacks or adds the key {self._name(odd)!r}", field=self._name(odd)
-            )
-
-    def child(self, key: str) -> _Reader:
-        value = self.document[key]
-        if not isinstance(value, dict):
-            raise self._wrong(key, "an object")
-        return _Reader(value, self._name(key) + ".")
-
-    def integer(self, key: str, least: int = 0, most: int = _MAX_INT) -> int:
-        value = self.document[key]
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise self._wrong(key, f"an integer from {least} to {most}")
-        return value
-
-    def text(self, key: str, most: int = _MAX_TEXT) -> str:
-        value = self.document[key]
-        if not isinstance(value, str) or not _is_plain(value, most):
-            raise self._wrong(key, f"printable text of at most {most} characters")
-        return value
-
-    def text_or_none(self, key: str, most: int = _MAX_TEXT) -> str | None:
-        return None if self.document[key] is None else self.text(key, most)
-
-    def choice(self, key: str, choices: tuple[str, ...]) -> str:
-        value = self.text(key)
-        if value not in choices:
-            raise self._wrong(key, f"one of {', '.join(choices)}")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self.document[key]
-        if (
-            not isinstance(value, list)
-            or len(value) > _MAX_DEVICES
-            or not all(isinstance(item, str) and _is_plain(item, _MAX_TEXT) for item in value)
-        ):
-            raise self._wrong(key, f"a list of at most {_MAX_DEVICES} texts")
-        return tuple(value)
-
-    def _name(self, key: str) -> str:
-        return (self.path + key)[:_MAX_TEXT]
-
-    def _wrong(self, key: str, wanted: str) -> ResultInvalid:
-        return ResultInvalid(
-            f"the result's {self._name(key)} is not {wanted}", field=self._name(key)
-        )
-
-
-def _is_plain(text: str, most: int) -> bool:
-    return len(text) <= most and text.isprintable()
-
-
-def _read_class(reader: _Reader) -> DeviceClass:
+def _read_class(reader: Reader) -> DeviceClass:
     reader.keys(frozenset({"product", "totalBytes", "mig", "sharing", "count"}))
     return DeviceClass(
         product=reader.text("product"),
         total_bytes=reader.integer("totalBytes", 1),
         mig=reader.text_or_none("mig"),
         sharing=reader.text_or_none("sharing"),
-        count=reader.integer("count", 1, _MAX_DEVICES),
+        count=reader.integer("count", 1, MAX_DEVICES),
     )
 
 
-def _read_budget(reader: _Reader) -> Budget:
+def _read_budget(reader: Reader) -> Budget:
     reader.keys(
         frozenset(
             {"deviceTotal", "deviceFree", "freeAfterInit", "weights", "reserve", "safety", "kv"}
@@ -393,7 +288,7 @@ def _read_budget(reader: _Reader) -> Budget:
     unknown = sorted(terms.document.keys() - set(RESERVE_TERMS))
     if unknown:
         raise ResultInvalid(
-            f"the result has the unknown reserve term {unknown[0][:_MAX_TEXT]!r}",
+            f"the result has the unknown reserve term {unknown[0][:MAX_TEXT]!r}",
             field="budget.reserve",
         )
     budget = Budget(
@@ -418,7 +313,7 @@ def _read_budget(reader: _Reader) -> Budget:
     return budget
 
 
-def _read_report(reader: _Reader) -> Report:
+def _read_report(reader: Reader) -> Report:
     per_token = reader.child("perToken")
     per_token.keys(frozenset({"kvBytesPerRank"}))
     report = Report(
@@ -428,7 +323,7 @@ def _read_report(reader: _Reader) -> Report:
         device_class=_read_class(reader.child("class")),
         driver=reader.text("driver"),
         devices=reader.texts("devices"),
-        rank=reader.integer("rank", 0, _MAX_DEVICES),
+        rank=reader.integer("rank", 0, MAX_DEVICES),
         budget=_read_budget(reader.child("budget")),
         kv_bytes_per_rank=per_token.integer("kvBytesPerRank", 1),
         fixed_pools=reader.integer("fixedPools"),
@@ -452,7 +347,7 @@ def _read_report(reader: _Reader) -> Report:
     return report
 
 
-def _read_failure(reader: _Reader) -> Failure:
+def _read_failure(reader: Reader) -> Failure:
     error = reader.child("error")
     error.keys(frozenset({"reason", "message", "field", "file"}))
     reason = error.text("reason")
@@ -469,7 +364,7 @@ def _read_failure(reader: _Reader) -> Failure:
         else _read_class(reader.child("class")),
         driver=reader.text_or_none("driver"),
         devices=reader.texts("devices"),
-        rank=reader.integer("rank", 0, _MAX_DEVICES),
+        rank=reader.integer("rank", 0, MAX_DEVICES),
         reason=reason,
         message=error.text("message", MAX_BYTES),
         field=error.text_or_none("field", MAX_BYTES),

@@ -154,12 +154,12 @@ class LlamaCpp:
         ubatch = request.prefill_tokens or _UBATCH
         answer = _attempt(situation, context, ubatch)
         if answer.tokens == 0 and request.prefill_tokens is None:
-            ubatch = (
-                largest(
-                    _LEAST_UBATCH, _UBATCH, lambda u: _attempt(situation, context, u).tokens > 0
-                )
-                or ubatch
+            steps = largest(
+                1,
+                _UBATCH // _LEAST_UBATCH,
+                lambda n: _attempt(situation, context, n * _LEAST_UBATCH).tokens > 0,
             )
+            ubatch = steps * _LEAST_UBATCH if steps else ubatch
             answer = _attempt(situation, context, ubatch)
         if answer.tokens == 0:
             needed = _SLOT_GRANULE if request.context_length is None else context
