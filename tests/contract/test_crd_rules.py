@@ -61,7 +61,7 @@ RULES: list[tuple[str, object, str, str]] = [
     (f"{CLAIM}.subPath", "a/../..", f"{CLAIM}.subPath", RELATIVE),
     (f"{CLAIM}.subPath", "$(HOME)", f"{CLAIM}.subPath", NO_DOLLAR),
     ("spec.model.file", "..", "spec.model.file", RELATIVE),
-    ("spec.model.file", "a\nb", "spec.model.file", NO_DOLLAR),
+    ("spec.model.file", "a b", "spec.model.file", "may hold only letters, digits and - . _ /"),
     ("spec.model.servedName", "--api-key", "spec.model.servedName",
      "must begin with a letter or digit and hold only letters, digits and - . _ / : @ +"),
     ("spec.model.mountPath", "models", "spec.model.mountPath", 'must be an absolute path without ".." and ":"'),

@@ -83,6 +83,8 @@ _TAKEN_MOUNTS: Final = ("/dev", "/etc", "/plimsoll", "/proc", "/sys", "/var/run"
 
 _SERVED_NAME: Final = r"[A-Za-z0-9][-A-Za-z0-9._/:@+]*"
 _VERSION: Final = r"[A-Za-z0-9][-A-Za-z0-9._+]*"
+# The sizer repeats it in its report, which admits no more.
+_FILE: Final = r"[-A-Za-z0-9._/]+"
 _IMAGE: Final = r"[^\s\x00-\x1f\x7f$]+"
 
 
@@ -209,8 +211,20 @@ def _model(model: Fields, name: str) -> Model:
     claim = source.child("persistentVolumeClaim", {"claimName", "subPath"})
     return Model(
         claim_name=claim.text("claimName", 253, SUBDOMAIN, need="the name of a volume claim"),
-        sub_path=_relative(claim, "subPath"),
-        file=_relative(model, "file"),
+        sub_path=_relative(
+            claim,
+            "subPath",
+            512,
+            PLAIN,
+            'a relative path without "..", "$", a backslash or control characters',
+        ),
+        file=_relative(
+            model,
+            "file",
+            255,
+            _FILE,
+            'a relative path without "..", of letters, digits and - . _ /',
+        ),
         served_name=model.text(
             "servedName",
             253,
@@ -222,9 +236,8 @@ def _model(model: Fields, name: str) -> Model:
     )
 
 
-def _relative(parent: Fields, field: str) -> str | None:
-    need = 'a relative path without "..", "$" or control characters'
-    value = parent.text(field, 512, PLAIN, need=need, default=None)
+def _relative(parent: Fields, field: str, limit: int, pattern: str, need: str) -> str | None:
+    value = parent.text(field, limit, pattern, need=need, default=None)
     if value is not None and (value.startswith("/") or ".." in value.split("/")):
         raise invalid(parent.at(field), value, need)
     return value

@@ -28,7 +28,8 @@ FIXED: Final = "Fixed"
 class Model:
     """Where the weights are and how the server names them.
 
-    ``sub_path`` is below the volume, ``file`` below ``mount_path``; ``served_name`` is effective.
+    ``sub_path`` is the model's folder in the volume (``None``: its root), ``file`` is below that
+    folder; ``served_name`` is effective.
     """
 
     claim_name: str

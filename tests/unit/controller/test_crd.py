@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plimsoll.controller.crd import (
     InvalidSpec,
@@ -13,7 +15,7 @@ from plimsoll.controller.crd import (
     sizing_request,
 )
 from plimsoll.core.request import SizingRequest
-from tests.unit.manifests.samples import FULL_SPEC, full, minimal, put
+from tests.unit.manifests.samples import FULL_SPEC, full, minimal, put, schema, walk
 
 GIB = 1 << 30
 
@@ -324,3 +326,24 @@ def test_what_llama_cpp_cannot_do_and_lightllm_can(changes: dict[str, object], f
 
 def test_a_huge_value_does_not_flood_the_message() -> None:
     assert len(refused(put(minimal(), "spec.engine.type", "x" * 100_000)).message) < 200
+
+
+PATHS = [path.replace("[*]", "[a]") for path, _ in walk(schema()["properties"]["spec"], "spec")]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(path=st.sampled_from(PATHS), value=JSON)
+def test_whatever_stands_in_a_field_is_read_or_refused_by_name(path: str, value: object) -> None:
+    body = full()
+    if ".valueFrom" in path:
+        path = path.replace("env[0]", "env[1]")
+    try:
+        parse(put(body, path, value))
+    except InvalidSpec as error:
+        assert str(error.field).startswith("spec")
