@@ -1,0 +1,114 @@
+"""Every path of every status that the planner writes exists in the schema, and the schema has no other.
+
+The API server drops unknown fields of a status without a word, so a slip here would lose facts that
+the next pass builds on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plimsoll.controller.actions import Apply, Create
+from plimsoll.controller.observed import observe_from
+from plimsoll.controller.plan import plan
+from plimsoll.core.report import RESERVE_TERMS
+from plimsoll.core.units import GIB
+from tests.unit.controller import builders as make
+from tests.unit.manifests.samples import not_in_schema, schema, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SCHEMA = schema()["properties"]["status"]
+
+EVERY_TERM = dict.fromkeys(RESERVE_TERMS, GIB)
+FULL_REPORT = replace(
+    make.REPORT,
+    device_class=replace(make.DEVICE, mig="1g.10gb", sharing="time-slicing"),
+    budget=replace(make.BUDGET, reserve=EVERY_TERM),
+    model_file="model.gguf",
+)
+
+
+def life(report: Any = FULL_REPORT, **spec: Any) -> Iterator[dict[str, Any]]:
+    """The statuses of one server: asked, failed once, measured, rolled out, one pod crashing."""
+    raw = make.body(**spec)
+    (create,) = (a for a in step(raw).actions if isinstance(a, Create))
+    waiting = make.unschedulable(
+        make.born(create.obj), "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    )
+    yield put_status(raw, pods=[waiting])
+    yield put_status(raw, pods=[make.ended(make.born(create.obj), make.FAILURE, code=4)])
+    again = make.ended(make.born(create.obj, "second"), report)
+    yield put_status(raw, pods=[again], node=make.node())
+    deployment = next(a.obj for a in step(raw, node=make.node()).actions if is_deployment(a))
+    pods = [
+        make.server_pod(deployment, 0),
+        make.crashed(make.server_pod(deployment, 1, ready=False), 1, "Error", "CUDA out of memory"),
+    ]
+    yield put_status(raw, deployment=make.stored(deployment), pods=pods, node=make.node())
+
+
+def step(raw: dict[str, Any], **found: Any) -> Any:
+    return plan(observe_from(raw, **found), make.CONTEXT, make.NOW)
+
+
+def put_status(raw: dict[str, Any], **found: Any) -> dict[str, Any]:
+    """One pass; its status is what the next pass reads."""
+    status = step(raw, **found).status
+    assert status is not None
+    raw["status"] = status
+    written: dict[str, Any] = status
+    return written
+
+
+def is_deployment(action: object) -> bool:
+    return isinstance(action, Apply) and action.obj["kind"] == "Deployment"
+
+
+SIZING = {
+    "maxConcurrentRequests": 8,
+    "cudaGraphs": {"maxBatch": 4},
+    "minTotalTokenNum": 1,
+    "maxTotalTokenNum": 10**6,
+}
+LIVES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "measured": lambda: life(replicas=2, sizing=SIZING),
+    "fixed": lambda: iter([put_status(make.body(sizing={**SIZING, "mode": "Fixed"}))]),
+    "refused": lambda: iter([put_status(make.body(engine={"type": "Another", "image": "x"}))]),
+}
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_every_path_that_is_written_is_in_the_schema(name: str) -> None:
+    for status in LIVES[name]():
+        assert not_in_schema(status, SCHEMA, "status") == []
+
+
+def test_every_path_of_the_schema_is_written() -> None:
+    written = {
+        path for each in LIVES.values() for status in each() for path in paths(status, "status")
+    }
+    assert {path for path, _ in walk(SCHEMA, "status")} - written == set()
+
+
+def test_a_path_that_is_not_in_the_schema_is_found() -> None:
+    status = {"capacity": {"gpu": {"colour": "green"}}, "pods": [{"name": 5}]}
+    assert not_in_schema(status, SCHEMA, "status") == [
+        "status.capacity.gpu.colour",
+        "status.pods[0].name: 5 is no string",
+    ]
+
+
+def paths(value: object, path: str) -> Iterator[str]:
+    """The paths of a value in the spelling of `walk`."""
+    yield path
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from paths(item, f"{path}.{name}")
+    if isinstance(value, list):
+        for item in value:
+            yield from paths(item, f"{path}[0]")
