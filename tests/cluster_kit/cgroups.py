@@ -1,7 +1,7 @@
-"""Control groups of a cluster, on cgroup v1 or hybrid (proved) and v2 (written by the documentation, see docs/limits.md).
+"""Control groups of a cluster, on cgroup v1 or hybrid (proved) and v2 (untested, see docs/limits.md).
 
 A cluster ``demo`` owns ``plimsoll.demo`` in every hierarchy. Its daemons are members of ``plimsoll.demo/system`` in one
-hierarchy, its pods live below ``plimsoll.demo/<node>`` in all: so every process of a cluster can be found by its cgroup.
+hierarchy, its pods live below ``plimsoll.demo/<node>`` in all: every process of a cluster is found by its cgroup.
 """
 
 import time
@@ -116,7 +116,9 @@ def destroy(cluster: str, seconds: float = 20.0) -> None:
     while pids := members(cluster):
         stuck = kill_and_wait(pids, 1.0)
         if stuck and time.monotonic() > end:
-            raise KitError(f"processes {stuck} of cluster {cluster} do not die; look at /proc/PID/stack")
+            raise KitError(
+                f"processes {stuck} of cluster {cluster} do not die; look at /proc/PID/stack"
+            )
     while left := groups(cluster):
         for folder in left:
             try:

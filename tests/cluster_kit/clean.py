@@ -1,5 +1,6 @@
-"""Finds and removes everything that belongs to a cluster, from the kernel's tables: nothing needs to be written down."""
+"""Finds and removes everything of a cluster, by the kernel's own tables: nothing needs to be written down."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -26,6 +27,22 @@ def leftovers(cluster: str) -> list[str]:
     return found + ([f"folder {state}"] if state.exists() else [])
 
 
+def refuse_foreign(cluster: str) -> None:
+    """Refuse a name that a cluster of another cache folder uses: namespaces and cgroups are the whole machine's.
+
+    Raises:
+        KitError: such a cluster runs.
+    """
+    ours = str(state_folder(cluster))
+    for pid in cgroups.members(cluster):
+        found = re.search(r"--data-dir=(\S+)/etcd\b", command_line(pid))
+        if found and found[1] != ours:
+            raise KitError(
+                f"a cluster {cluster} runs from another cache folder ({found[1]}): use another --name, or stop "
+                f"that one with PLIMSOLL_CACHE={Path(found[1]).parents[1]}"
+            )
+
+
 def clean(cluster: str) -> None:
     """End and remove everything of a cluster.
 
@@ -39,7 +56,9 @@ def clean(cluster: str) -> None:
     # A daemon that never reached its cgroup (killed launcher) still stands in the cluster's network.
     stuck = kill_and_wait(_pids_in_namespaces(cluster), 10.0)
     if stuck:
-        raise KitError(f"processes {stuck} of cluster {cluster} do not die; look at /proc/PID/stack")
+        raise KitError(
+            f"processes {stuck} of cluster {cluster} do not die; look at /proc/PID/stack"
+        )
     state = state_folder(cluster)
     for point in reversed(_mounts(cluster)):
         if point.startswith(str(state)):

@@ -13,24 +13,24 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from . import cgroups, control_plane, network, worker
-from .build import build_kubernetes, kubectl_path
-from .cache import Log, cache_root
-from .clean import clean, leftovers, state_folder
-from .debian import Runtime, prerequisites, unpack_runtime
+from .build import kubectl_path
+from .cache import Log
+from .clean import clean, leftovers, refuse_foreign, state_folder
+from .debian import unpack_runtime
 from .errors import KitError
 from .linux import inside_network
 from .lock import name_lock
-from .messages import plugin_messages
 from .node import Node, check_name
-from .nvml import build_library, read_state, write_state
-from .pause import pause_image
+from .nvml import read_state, write_state
 from .process import start_time
 from .progress import Progress
+from .record import Record, ready_nodes
+from .tools import Tools, prepare_tools
 
 
 class Cluster:
@@ -87,11 +87,11 @@ class Cluster:
         """
         if os.geteuid() != 0:
             raise KitError("the local cluster makes namespaces and mounts: run this as root")
-        prerequisites()
-        tools = prepare_tools(self._log)
         with name_lock(self.name, "up", wait=wait):
+            refuse_foreign(self.name)
             if self._runs():
                 return
+            tools = prepare_tools(self._log)
             if leftovers(self.name):
                 self._log(f"removing what is left of an earlier cluster {self.name}")
                 clean(self.name)
@@ -106,26 +106,25 @@ class Cluster:
     def down(self, *, wait: bool = False) -> None:
         """Stop the cluster and remove everything of it; no error when there is none. Raises as :meth:`up`."""
         with name_lock(self.name, "down", wait=wait), _uninterrupted():
+            refuse_foreign(self.name)
             clean(self.name)
 
     def healthy(self) -> bool:
         """Return whether every component runs, the API server is ready, and so is every node."""
-        pids = self.pids()
-        if not pids or any(start_time(pid) != began for pid, began in pids.values()):
+        record = self.record()
+        if record is None or record.ended():
             return False
+        wanted = {node.name for node in record.nodes}
         try:
-            return self._ready() and self._nodes_ready()
+            status, listed = self.get("/api/v1/nodes")
+            reached = self._ready() and status == http.client.OK
+            return reached and wanted <= ready_nodes(listed, record.nodes)
         except (OSError, http.client.HTTPException, KitError):
             return False
 
-    def pids(self) -> dict[str, tuple[int, str]]:
-        """Return the control plane's processes: name -> (pid, start time). Empty when there is no cluster."""
-        found = self._read_spec().get("pids", {})
-        return {name: (pid, began) for name, (pid, began) in found.items()}
-
-    def running_nodes(self) -> tuple[Node, ...]:
-        """Return the nodes of the cluster that runs under this name, whatever this object was given."""
-        return tuple(Node(**node) for node in self._read_spec().get("nodes", ()))
+    def record(self) -> Record | None:
+        """Return what runs under this name, whatever this object was given; None when no start was completed."""
+        return Record.read(self.state / "cluster.json")
 
     def get(self, path: str) -> tuple[int, Any]:
         """Ask the API server as the administrator and return (HTTP status, decoded JSON or text). Raises OSError."""
@@ -146,7 +145,10 @@ class Cluster:
         return answer.status, json.loads(body) if is_json else body.decode()
 
     def kubectl(
-        self, *arguments: str | Path, input: str | None = None, check: bool = True  # noqa: A002 - as subprocess names it
+        self,
+        *arguments: str | Path,
+        input: str | None = None,  # noqa: A002 - as subprocess.run names it
+        check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the administrator and return its output.
 
@@ -155,7 +157,12 @@ class Cluster:
         """
         command = network.inside(self.netns, kubectl_path(), *arguments)
         done = subprocess.run(
-            command, input=input, capture_output=True, text=True, check=False, env=self.environment()
+            command,
+            input=input,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment(),
         )
         if check and done.returncode:
             words = done.stderr.strip() or done.stdout.strip()
@@ -165,13 +172,22 @@ class Cluster:
     def environment(self) -> dict[str, str]:
         """Return the environment for kubectl and clients: KUBECONFIG set, kubectl on the PATH."""
         path = f"{kubectl_path().parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path}
+        # kubectl's own place for its cache is shared by the address of the server, which all clusters have in common.
+        cache = str(self.state / "kubectl")
+        return {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECACHEDIR": cache,
+            "PATH": path,
+        }
 
     @contextmanager
     def enter_network(self) -> Iterator[None]:
         """Run the block with the calling thread inside the cluster's network. Threads started inside follow."""
         if not self.netns.exists():
-            raise KitError(f"cluster {self.name} is not up: python -m tests.cluster_kit up --name {self.name}")
+            raise KitError(
+                f"cluster {self.name} is not up: python -m tests.cluster_kit up --name {self.name}"
+            )
         with inside_network(self.netns):
             yield
 
@@ -181,20 +197,16 @@ class Cluster:
         Raises:
             KitError: the cluster is not up, has no node, or containerd refused the archive.
         """
-        keepers = self._keepers()
         size = archive.stat().st_size / (1 << 20)
-        self._log(f"loading {archive.name} ({size:.0f} MiB) into {len(keepers)} nodes")
-        command = ("images", "import", str(archive))
+        self._log(f"loading {archive.name} ({size:.0f} MiB) into {len(self._keepers())} nodes")
         began = time.monotonic()
-        with ThreadPoolExecutor(len(keepers)) as pool:
-            done = list(pool.map(lambda pid: worker.ctr(pid, self._runtime(), *command), keepers.values()))
-        names = sorted({line.split()[1] for text in done for line in text.splitlines() if "unpacking" in line})
+        lines = "".join(self._ctr("images", "import", str(archive))).splitlines()
+        names = sorted({line.split()[1] for line in lines if line.startswith("unpacking")})
         self._log(f"loaded {', '.join(names) or archive.name} in {time.monotonic() - began:.1f} s")
 
     def image_exists(self, reference: str) -> bool:
         """Return whether every node has the image. Raises KitError when the cluster is not up or has no node."""
-        query = ("images", "list", "--quiet", f"name=={reference}")
-        return all(worker.ctr(pid, self._runtime(), *query).strip() for pid in self._keepers().values())
+        return all(self._ctr("images", "list", "--quiet", f"name=={reference}"))
 
     def set_gpu(
         self, node: str, index: int, used: int | None = None, fail: int | None = None
@@ -224,29 +236,37 @@ class Cluster:
 
     def _keepers(self) -> dict[str, int]:
         """Return the keeper process of each running node."""
-        found = {name: pid for name, (pid, _) in self.pids().items() if name.startswith("node ")}
+        record = self.record()
+        found = record.keepers() if record else {}
         if not found:
-            raise KitError(f"cluster {self.name} is not up, or has no node to load images into")
+            raise KitError(f"cluster {self.name} is not up, or has no node")
         return found
 
-    def _runtime(self) -> Runtime:
-        return unpack_runtime(self._log)
+    def _ctr(self, *arguments: str) -> list[str]:
+        """Run containerd's client in every node at once and return the outputs."""
+        keepers = self._keepers()
+        runtime = unpack_runtime(self._log)
+        with ThreadPoolExecutor(len(keepers)) as pool:
+            return list(
+                pool.map(lambda pid: worker.ctr(pid, runtime, *arguments), keepers.values())
+            )
 
     def _places(self) -> list[worker.Place]:
         return [worker.Place(self.name, self.state, i, node) for i, node in enumerate(self.nodes)]
 
     def _runs(self) -> bool:
         """Return whether a healthy cluster of this name exists. Raises KitError when it has other nodes."""
-        if not self.healthy():
+        record = self.record()
+        if record is None or not self.healthy():
             return False
-        if self._spec_nodes() != self._read_spec()["nodes"]:
+        if record.nodes != self.nodes:
             raise KitError(
                 f"cluster {self.name} runs with other nodes; stop it first: "
                 f"python -m tests.cluster_kit down --name {self.name}"
             )
         return True
 
-    def _start(self, tools: worker.Tools) -> None:
+    def _start(self, tools: Tools) -> None:
         names = tuple(node.name for node in self.nodes)
         self.state.mkdir(parents=True)
         members = cgroups.create(self.name, names)
@@ -262,10 +282,13 @@ class Cluster:
         pids = control_plane.start(tools.kubernetes, self.state, self.netns, members, self._ready)
         go.touch()
         pids |= keepers
-        self._log("the API server is ready" + (f"; waiting for {len(names)} nodes" if names else ""))
+        self._log(
+            "the API server is ready" + (f"; waiting for {len(names)} nodes" if names else "")
+        )
         self._wait_nodes(pids)
         self._wait_settled()
-        self._write_spec(pids)
+        # Last, so that a half-started cluster is never taken for one that runs.
+        Record.now(self.nodes, pids).write(self.state / "cluster.json")
         self._log(f"cluster {self.name} is up: export KUBECONFIG={self.kubeconfig}")
 
     def _wait_settled(self) -> None:
@@ -290,7 +313,9 @@ class Cluster:
             if waiting and (dead or time.monotonic() > end):
                 node = min(waiting)
                 logs = self.state / "nodes" / node / "log"
-                tails = "\n".join(log_end(path) for path in sorted(logs.glob("*.log")))
+                tails = "\n".join(
+                    control_plane.file_tail(path) for path in sorted(logs.glob("*.log"))
+                )
                 raise KitError(f"node {node} is not ready (ended: {dead or 'nothing'}):\n{tails}")
             time.sleep(0.1)
 
@@ -299,26 +324,6 @@ class Cluster:
             return self.get("/readyz")[0] == http.client.OK
         except (OSError, http.client.HTTPException):
             return False
-
-    def _nodes_ready(self) -> bool:
-        nodes = self.running_nodes()
-        status, listed = self.get("/api/v1/nodes")
-        wanted = {node.name for node in nodes}
-        return status == http.client.OK and wanted <= ready_nodes(listed, nodes)
-
-    def _spec_nodes(self) -> list[dict[str, Any]]:
-        return [{**asdict(node), "labels": dict(node.labels)} for node in self.nodes]
-
-    def _write_spec(self, pids: dict[str, int]) -> None:
-        """Write down what runs: only after a full start, so that a half-started cluster is never taken for one."""
-        named = {name: [pid, start_time(pid)] for name, pid in pids.items()}
-        text = json.dumps({"nodes": self._spec_nodes(), "pids": named}, indent=1)
-        (self.state / "cluster.json").write_text(text)
-
-    def _read_spec(self) -> dict[str, Any]:
-        path = self.state / "cluster.json"
-        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return found
 
     def _save_logs(self) -> None:
         """Keep the logs of a failed start: everything else of it is removed."""
@@ -331,47 +336,16 @@ class Cluster:
             self._log(f"the logs of the failed start are in {kept}")
 
 
-def ready_nodes(listed: dict[str, Any], nodes: Sequence[Node]) -> set[str]:
-    """Return the names of the nodes that are Ready and offer all of their GPUs.
-
-    Args:
-        listed: the API server's list of nodes.
-        nodes: what was declared.
-    """
-    gpus = {node.name: node.gpus for node in nodes}
-    found = set()
-    for item in listed["items"]:
-        name, status = item["metadata"]["name"], item["status"]
-        conditions = {c["type"]: c["status"] for c in status.get("conditions", ())}
-        offered = int(status.get("allocatable", {}).get("nvidia.com/gpu", "0"))
-        if conditions.get("Ready") == "True" and offered == gpus.get(name):
-            found.add(name)
-    return found
-
-
-def prepare_tools(log: Log) -> worker.Tools:
-    """Return what the nodes run, building and downloading what the cache lacks. Raises KitError."""
-    return worker.Tools(
-        kubernetes=build_kubernetes(log),
-        runtime=unpack_runtime(log),
-        pause=pause_image(),
-        nvml=build_library(cache_root() / "nvml"),
-        messages=plugin_messages(),
-    )
-
-
-def log_end(path: Path) -> str:
-    """Return the end of a log with its name, for an error message."""
-    return f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
-
-
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM during a clean-up: a second one must not leave half of it behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    kept = {
+        number: signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:

@@ -165,5 +165,10 @@ def _wait_ready(state: Path, pids: dict[str, int], ready: Callable[[], bool]) ->
 
 def log_tail(state: Path, name: str, size: int = 2000) -> str:
     """Return the end of a component's log, for an error message."""
-    path = state / "log" / f"{name}.log"
-    return path.read_text(errors="replace")[-size:] if path.exists() else f"({path} is not there)"
+    return file_tail(state / "log" / f"{name}.log", size)
+
+
+def file_tail(path: Path, size: int = 1500) -> str:
+    """Return the end of a log under its name."""
+    text = path.read_text(errors="replace")[-size:] if path.exists() else "(not there)"
+    return f"--- {path.name}\n{text}"

@@ -1,4 +1,4 @@
-"""The container runtime from Debian packages, unpacked into the cache: nothing is installed, so no host service starts."""
+"""The container runtime from Debian packages, unpacked into the cache and never installed: no service starts."""
 
 import hashlib
 import os
@@ -28,7 +28,9 @@ PACKAGES = (
 )
 # Names under which the one program of the iptables package is called; Debian links them at installation only.
 _IPTABLES = tuple(
-    f"{family}{suffix}" for family in ("iptables", "ip6tables") for suffix in ("", "-save", "-restore")
+    f"{family}{suffix}"
+    for family in ("iptables", "ip6tables")
+    for suffix in ("", "-save", "-restore")
 )
 # What the kit calls and does not unpack: name of the program -> package to install.
 PREREQUISITES = {
@@ -73,10 +75,14 @@ class Runtime:
 
 def prerequisites() -> None:
     """Check that the few tools of the host are there. Raises KitError naming all that are missing."""
-    missing = {tool: package for tool, package in PREREQUISITES.items() if shutil.which(tool) is None}
+    missing = {
+        tool: package for tool, package in PREREQUISITES.items() if shutil.which(tool) is None
+    }
     if missing:
         names = ", ".join(missing)
-        raise KitError(f"missing programs: {names}; install: {', '.join(sorted(set(missing.values())))}")
+        raise KitError(
+            f"missing programs: {names}; install: {', '.join(sorted(set(missing.values())))}"
+        )
 
 
 def unpack_runtime(log: Log) -> Runtime:

@@ -6,7 +6,6 @@ kubelet's ``api.proto``; the services are declared here by their names, so that 
 
 import argparse
 import importlib
-import os
 import sys
 import threading
 import time
@@ -117,7 +116,7 @@ def serve(plugin: Plugin, messages: Any) -> None:
     while True:
         while not kubelet.exists():
             time.sleep(0.05)
-        born = os.stat(kubelet).st_ino
+        born = _inode(kubelet)
         own.unlink(missing_ok=True)
         server = grpc.server(futures.ThreadPoolExecutor(8))
         server.add_generic_rpc_handlers((plugin.handlers(),))
@@ -142,7 +141,7 @@ def _inode(path: Path) -> int:
 
 
 def main() -> None:
-    """Run the plugin until it is killed: ``device_plugin.py --messages FOLDER --library FILE --state FOLDER UUID...``."""
+    """Run the plugin until it is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", required=True, help="folder of the generated module")
     parser.add_argument("--library", required=True, help="the fake libnvidia-ml.so.1")

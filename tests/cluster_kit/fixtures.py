@@ -75,33 +75,47 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 
 @contextmanager
-def running(name: str, nodes: Sequence[Node]) -> Iterator[Cluster]:
+def running(name: str, nodes: Sequence[Node], config: pytest.Config) -> Iterator[Cluster]:
     """Start or join the cluster, stand in its network, and take it down when no other session uses it."""
     reason = unsupported()
     if reason is not None or _network is None:
         pytest.skip(reason or "not Linux")
     users = Users(name)
     cluster = Cluster(name, nodes)
-    _network.stand_in(None)  # a cold cache is filled from the Internet, which the cluster's network cannot see
+    # A cold cache is filled from the Internet, which the cluster's network cannot see.
+    _network.stand_in(None)
     try:
-        cluster.up(wait=True)
+        with _shown(config):
+            cluster.up(wait=True)
         _network.stand_in(name)
         yield cluster
     finally:
         _network.stand_in(None)
-        if users.leave() and os.environ.get("PLIMSOLL_KEEP") != "1":
-            cluster.down(wait=True)
+        with users.leave() as last:
+            if last and os.environ.get("PLIMSOLL_KEEP") != "1":
+                cluster.down(wait=True)
+
+
+@contextmanager
+def _shown(config: pytest.Config) -> Iterator[None]:
+    """Let progress lines through: with a cold cache the start takes minutes, which must not look like a hang."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is None:
+        yield
+        return
+    with capture.global_and_fixture_disabled():
+        yield
 
 
 @pytest.fixture(scope="session")
-def api_cluster() -> Iterator[Cluster]:
+def api_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A control plane without nodes: real admission, controllers and scheduler, no pod ever runs."""
-    with running(NAMES["api_cluster"], ()) as cluster:
+    with running(NAMES["api_cluster"], (), pytestconfig) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def gpu_cluster() -> Iterator[Cluster]:
+def gpu_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Two nodes with fake GPUs: node-a with two of 0.9 GiB, node-b with one of 0.6 GiB."""
-    with running(NAMES["gpu_cluster"], TEST_NODES) as cluster:
+    with running(NAMES["gpu_cluster"], TEST_NODES, pytestconfig) as cluster:
         yield cluster

@@ -19,8 +19,10 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def mount(source: str, target: str | Path, fstype: str = "", flags: int = 0, data: str = "") -> None:
-    """Call mount(2). Raises OSError."""
+def mount(
+    source: str, target: str | Path, fstype: str = "", flags: int = 0, data: str = ""
+) -> None:
+    """Mount ``source`` at ``target``, as the system call of this name. Raises OSError."""
     _check(
         _libc.mount(
             source.encode(),

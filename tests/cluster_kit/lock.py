@@ -77,13 +77,15 @@ class Users:
         self._handle = (folder / cluster).open("a+")
         fcntl.flock(self._handle, fcntl.LOCK_SH)
 
-    def leave(self) -> bool:
-        """Stop using it and return whether no other session does."""
+    @contextmanager
+    def leave(self) -> Iterator[bool]:
+        """Stop using it; yields whether no other session does, and holds new ones off until the block ends."""
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        else:
-            return True
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+            else:
+                yield True
         finally:
             self._handle.close()

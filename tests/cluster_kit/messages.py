@@ -4,6 +4,7 @@ import hashlib
 import shutil
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 from .build import VERSION, module_folder
@@ -15,9 +16,9 @@ from .process import run
 def plugin_messages() -> Path:
     """Return the folder with the generated module, generating it when the cache has none. Raises KitError."""
     release = "v0." + VERSION.removeprefix("v1.")
-    import google.protobuf  # noqa: PLC0415 - generated code works only with the version it was generated for
-
-    key = hashlib.sha256(f"{release} {google.protobuf.__version__}".encode()).hexdigest()[:12]
+    # Generated code refuses to run under an older protobuf than it was generated with.
+    kind = f"{release} {metadata.version('protobuf')}"
+    key = hashlib.sha256(kind.encode()).hexdigest()[:12]
     folder = cache_root() / "deviceplugin" / key
     module = folder / f"{MESSAGES}.py"
     if module.exists():

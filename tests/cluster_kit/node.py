@@ -23,7 +23,7 @@ class Node:
         gpus: how many fake GPUs its device plugin offers as ``nvidia.com/gpu``.
         product: the value of the label ``nvidia.com/gpu.product``.
         memory: of each GPU in GiB, as NVML v1 calls total.
-        reserved: of each GPU in GiB, as NVML v2 calls reserved; 0.58 % of ``memory`` when absent (0.46 of 79.65 on an H100).
+        reserved: of each GPU in GiB, as NVML v2 calls reserved; absent, 0.58 % of ``memory`` (an H100 has 0.46).
         labels: added to, or in place of, the labels of GPU feature discovery.
     """
 
@@ -37,7 +37,9 @@ class Node:
     def __post_init__(self) -> None:
         check_name("node", self.name)
         if self.gpus < 0 or self.memory <= 0:
-            raise KitError(f"node {self.name}: gpus {self.gpus}, memory {self.memory} GiB: need >= 0 and > 0")
+            raise KitError(
+                f"node {self.name}: gpus {self.gpus}, memory {self.memory} GiB: need >= 0 and > 0"
+            )
 
     @property
     def total_bytes(self) -> int:
@@ -88,7 +90,13 @@ def gpu_labels(node: Node) -> dict[str, str]:
 
 def _family(words: list[str]) -> str:
     """Return the architecture's name that belongs to a product, ``undefined`` as discovery has it where unknown."""
-    known = {"H100": "hopper", "H200": "hopper", "A100": "ampere", "A10": "ampere", "L40S": "ada-lovelace"}
+    known = {
+        "H100": "hopper",
+        "H200": "hopper",
+        "A100": "ampere",
+        "A10": "ampere",
+        "L40S": "ada-lovelace",
+    }
     return next((known[word] for word in words if word in known), "undefined")
 
 

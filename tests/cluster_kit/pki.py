@@ -15,8 +15,8 @@ def make_authority(folder: Path) -> None:
     _key(folder / "ca.key")
     _key(folder / "sa.key")
     run(
-        *("openssl", "req", "-x509", "-new", "-key", folder / "ca.key", "-subj", "/CN=plimsoll-test-ca"),
-        *("-days", "365", "-out", folder / "ca.crt"),
+        *("openssl", "req", "-x509", "-new", "-subj", "/CN=plimsoll-test-ca", "-days", "365"),
+        *("-key", folder / "ca.key", "-out", folder / "ca.crt"),
     )
 
 

@@ -1,6 +1,7 @@
 """Starts the nodes of a cluster and reaches into them."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,29 +16,11 @@ from .node import Node, gpu_labels, gpu_uuid
 from .nvml import FakeGpu, write_state
 from .pause import REFERENCE
 from .process import start_daemon
+from .tools import Tools
 
 _REPOSITORY = Path(__file__).parents[2]
 # Inside the node, whose /run is its own: socket paths have a limit of 107 bytes that a long cache path would exceed.
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What every node runs.
-
-    Attributes:
-        kubernetes: the binary with kubelet and kube-proxy.
-        runtime: containerd and what belongs to it.
-        pause: archive of the pause image.
-        nvml: the fake ``libnvidia-ml.so.1``.
-        messages: folder with the device plugin's generated messages.
-    """
-
-    kubernetes: Path
-    runtime: Runtime
-    pause: Path
-    nvml: Path
-    messages: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +125,11 @@ version = 2
 root = "{place.state}/containerd"
 state = "/run/containerd"
 disabled_plugins = [
-  "io.containerd.internal.v1.restart", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.internal.v1.restart",
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
 ]
 [grpc]
   address = "{CONTAINERD_SOCKET}"
@@ -220,17 +206,19 @@ def start(place: Place, members: Path) -> int:
     """
     command = network.inside(
         network.node_namespace(place.cluster, place.node.name),
-        *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "slave"),
+        *("unshare", "--mount", "--propagation=slave", "--pid", "--mount-proc"),
+        *("--fork", "--kill-child"),
         *(sys.executable, "-m", f"{__package__}.node_init", place.state / "init.json"),
     )
-    environment = {"PYTHONPATH": str(_REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"}
-    return start_daemon(command, place.state / "log" / "init.log", members=members, env={**_path(), **environment})
-
-
-def _path() -> dict[str, str]:
-    import os  # noqa: PLC0415
-
-    return {"PATH": os.environ.get("PATH", os.defpath)}
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "PYTHONPATH": str(_REPOSITORY),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PLIMSOLL_CACHE": str(cache_root()),
+        "LANG": "C.UTF-8",
+    }
+    log = place.state / "log" / "init.log"
+    return start_daemon(command, log, members=members, env=environment)
 
 
 def inside_node(keeper: int, *argv: str | Path) -> list[str]:
