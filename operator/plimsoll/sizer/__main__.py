@@ -17,6 +17,12 @@ exit    meaning (the controller turns it into a condition; design table in docs/
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+from plimsoll import __version__
+
+if TYPE_CHECKING:
+    from typing import Literal
 
 USAGE = "usage: python -m plimsoll.sizer size|guard|done|--version"
 EXIT_OTHER = 5
@@ -29,18 +35,26 @@ def main(arguments: list[str] | None = None) -> int:
         case ["done"]:
             return 0
         case ["--version"]:
-            from importlib.metadata import version  # noqa: PLC0415 - only here
-
-            sys.stdout.write(f"plimsoll-size {version('plimsoll')}\n")
+            sys.stdout.write(f"plimsoll-size {__version__}\n")
             return 0
         case ["size" | "guard" as mode]:
-            # Imported here so that done and --version load nothing that could fail or take time.
-            from plimsoll.sizer.run import run  # noqa: PLC0415
-
-            return run(mode)
+            return _run(mode)
         case _:
             sys.stderr.write(f"{USAGE}; got {arguments!r}\n")
             return EXIT_OTHER
+
+
+def _run(mode: Literal["size", "guard"]) -> int:
+    try:
+        # Imported here so that done and --version load nothing that could fail or take time.
+        from plimsoll.sizer.run import run  # noqa: PLC0415
+
+        return run(mode)
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which means "does not fit"
+        import traceback  # noqa: PLC0415 - only here
+
+        traceback.print_exc()
+        return 0 if mode == "guard" else EXIT_OTHER
 
 
 if __name__ == "__main__":

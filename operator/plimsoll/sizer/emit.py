@@ -31,7 +31,7 @@ def write_env(path: Path, tokens: int) -> None:
     # One writer per pod, so a fixed name will do; what a killed run left is overwritten, not piled up.
     temporary = path.with_name(f".{path.name}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="ascii") as file:
+    with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o644)  # whatever the umask: the server may run as another user
         file.write(f"{TOKENS_KEY}='{tokens}'\n")
     temporary.replace(path)
@@ -91,6 +91,7 @@ def log_document(
         "exitCode": exit_code,
         **extra,
         "report": json.loads(message),
+        "warnings": list(progress.warnings),
         "memory": devices,
         "phasesMs": {name: round(s * 1000, 3) for name, s in progress.seconds.items()},
         "peakRssBytes": peak_rss_bytes(),
@@ -103,7 +104,7 @@ def peak_rss_bytes() -> int | None:
     From VmHWM, not getrusage: the latter also counts the process that existed before exec.
     """
     try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return None
     for line in status.splitlines():

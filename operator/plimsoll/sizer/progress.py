@@ -25,6 +25,7 @@ class Progress:
         driver: once NVML has answered.
         devices: as measured.
         device_class: kind of the devices.
+        warnings: sentences of the arithmetic for people.
     """
 
     clock: Callable[[], float]
@@ -34,6 +35,7 @@ class Progress:
     driver: str | None = None
     devices: tuple[DeviceMemory, ...] = ()
     device_class: DeviceClass | None = None
+    warnings: tuple[str, ...] = ()
 
     @contextmanager
     def timed(self, name: str, words: str) -> Iterator[None]:

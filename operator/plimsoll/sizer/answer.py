@@ -1,0 +1,89 @@
+"""The work itself: model headers and device memory in, report out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll import checkpoint
+from plimsoll.core.budget import Device
+from plimsoll.sizer.nvml import DriverReading, read_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.core.report import Report
+    from plimsoll.sizer.progress import Progress
+    from plimsoll.sizer.settings import Outputs, Settings
+
+
+def answer(
+    outputs: Outputs,
+    settings: Settings,
+    progress: Progress,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Report:
+    """Read, measure, compute.
+
+    Args:
+        outputs: nonce and hash for the report.
+        settings: the question.
+        progress: is told what was found, also when a later step fails.
+        clock: monotonic seconds.
+        sleep: waits so many seconds.
+
+    Returns:
+        The report of a model that fits.
+
+    Raises:
+        PlimsollError: with the reason and exit code of the step that refused.
+    """
+    request = settings.request
+    with progress.timed("model", f"reading the model at {settings.model_path}"):
+        model = checkpoint.read_checkpoint(settings.model_path, request.model_file)
+        progress.model_digest = model.digest
+        # Whatever is wrong with model, engine or arguments is told now, not after a minute of waiting
+        # for a driver that has no part in it.
+        checkpoint.fit_checkpoint(model, None, request)
+    with progress.timed("nvml", "asking NVML for the memory of the devices"):
+        reading = read_driver(
+            settings.visible_devices,
+            settings.device_count,
+            settings.nvml_wait,
+            clock=clock,
+            sleep=sleep,
+        )
+        device = smallest(reading)
+        progress.driver, progress.devices = reading.driver, reading.devices
+        progress.device_class = device.device_class()
+    with progress.timed("compute", "computing the budget"):
+        result = checkpoint.fit_checkpoint(model, device, request)
+        progress.warnings = result.warnings
+        return result.report(
+            pod_uid=outputs.pod_uid,
+            request_hash=outputs.request_hash,
+            model_digest=model.digest,
+        )
+
+
+def smallest(reading: DriverReading) -> Device:
+    """The device to size for: each term the least of all, for ranks are alike and the fullest decides.
+
+    Total and free may come from two devices; that errs to the safe side. Devices of several products
+    are one class of their own, never taken for either product.
+    """
+    devices = reading.devices
+    products = sorted({device.product for device in devices})
+    profiles = sorted({device.mig or "none" for device in devices})
+    total = min(device.usable for device in devices)
+    return Device(
+        product=" + ".join(products),
+        total=total,
+        nvml_total=min(device.total for device in devices),
+        free=min(total, *(device.free for device in devices)),
+        driver=reading.driver,
+        uuids=tuple(device.uuid for device in devices),
+        mig=None if profiles == ["none"] else " + ".join(profiles),
+        count=len(devices),
+    )
