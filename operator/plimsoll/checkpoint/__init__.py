@@ -5,6 +5,7 @@ Standard library only, never a byte of tensor data, never a pickle.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.checkpoint.reader import Checkpoint, parse_config, read_checkpoint
@@ -29,10 +30,11 @@ def fit_checkpoint(
 ) -> Fit:
     """``core.budget.fit`` for a checkpoint; refusals of its content name its file."""
     try:
-        return fit(checkpoint.config, checkpoint.tensors, device, settings, weights=weights)
+        answer = fit(checkpoint.config, checkpoint.tensors, device, settings, weights=weights)
     except (BadModel, Unsupported) as error:
         about_model = isinstance(error, BadModel) or error.reason == "UnsupportedArchitecture"
         if about_model and error.file is None:
             is_folder = checkpoint.format == "safetensors"
             error.file = "config.json" if is_folder else checkpoint.path.name
         raise
+    return replace(answer, model_file=checkpoint.file)

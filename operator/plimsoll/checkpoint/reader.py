@@ -42,6 +42,7 @@ class Checkpoint:
         digest: SHA-256 over file names, headers and config: another model gives another digest.
         format: ``safetensors``, ``gguf``, or ``config`` without weights.
         path: Folder, or file, that was read.
+        file: The GGUF file below the folder (first shard); None for a folder.
     """
 
     config: dict[str, Any]
@@ -49,6 +50,7 @@ class Checkpoint:
     digest: str
     format: str
     path: Path
+    file: str | None = None
 
 
 def read_checkpoint(
@@ -209,7 +211,7 @@ def _read_gguf(folder: Folder, name: str) -> Checkpoint:
             if isinstance(promised, int) else "its split.count is not a number", _WEIGHTS_REASON
         )  # fmt: skip
     return Checkpoint(
-        config, Manifest(tuple(tensors), "gguf"), _digest(parts), "gguf", folder.path / name
+        config, Manifest(tuple(tensors), "gguf"), _digest(parts), "gguf", folder.path / name, name
     )
 
 

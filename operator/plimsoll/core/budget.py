@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core import dtypes
 from plimsoll.core.arch import read_spec
+from plimsoll.core.device import Device
 from plimsoll.core.engines import Pinned, Situation, lookup
 from plimsoll.core.errors import BadArgument, BadModel, DoesNotFit
 from plimsoll.core.kv import CacheSize, cache_size
-from plimsoll.core.report import Budget, DeviceClass, Report
+from plimsoll.core.report import Budget, Report, is_model_file
 from plimsoll.core.request import SizingRequest
 from plimsoll.core.units import MAX_AMOUNT
 from plimsoll.core.weights import Manifest, RankWeights, check_complete, computed
@@ -28,40 +29,9 @@ if TYPE_CHECKING:
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.engines import Allocation, Engine
 
+__all__ = ["SCHEMA", "Device", "Fit", "fit"]
+
 SCHEMA: Final = "plimsoll.dev/fit.v1"
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """The device of one rank, or the smallest of several. Bytes.
-
-    Attributes:
-        product: Name as NVML gives it.
-        total: Memory as CUDA sees it (T).
-        nvml_total: Memory as NVML reports it, the driver's share included.
-        free: Free before any process starts (F0).
-        free_after_init: Free after context, NCCL and cuBLAS (F1); None: derived from F0.
-        driver: Driver version.
-        uuids: Devices, in the order of the ranks.
-        mig: MIG profile, if any.
-        sharing: How the device is shared, if it is.
-        count: Devices in the pod.
-    """
-
-    product: str
-    total: int
-    nvml_total: int
-    free: int
-    free_after_init: int | None = None
-    driver: str = ""
-    uuids: tuple[str, ...] = ()
-    mig: str | None = None
-    sharing: str | None = None
-    count: int = 1
-
-    def device_class(self) -> DeviceClass:
-        """What a number measured here may be used for."""
-        return DeviceClass(self.product, self.nvml_total, self.mig, self.sharing, self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +51,7 @@ class Fit:
         confidence: exact, calibrated or estimated.
         warnings: Sentences for people.
         error: Why it does not fit, if it does not.
+        model_file: The file that was read, below the model folder; None for a whole folder.
     """
 
     spec: ModelSpec
@@ -95,6 +66,7 @@ class Fit:
     confidence: str = "exact"
     warnings: tuple[str, ...] = ()
     error: DoesNotFit | None = None
+    model_file: str | None = None
 
     @property
     def tokens(self) -> int | None:
@@ -134,11 +106,18 @@ class Fit:
 
         Raises:
             DoesNotFit: There is no number to report.
+            BadModel: The file's name cannot be part of a command line.
         """
         self.raise_for_error()
         allocation = self._allocation()
         if self.device is None or self.budget is None or self.engine is None:
             raise ValueError("a report needs an engine and a device")
+        if self.model_file is not None and not is_model_file(self.model_file):
+            raise BadModel(
+                "the model file's name may hold only letters, digits, '.', '_', '-' and '/'; rename it",
+                reason="WeightsUnreadable",
+                file=self.model_file,
+            )
         return Report(
             pod_uid=pod_uid,
             request_hash=request_hash,
@@ -157,6 +136,7 @@ class Fit:
             context_length=allocation.context_length,
             prefill_tokens=allocation.prefill_tokens,
             confidence=self.confidence,
+            model_file=self.model_file,
         )
 
     def document(self) -> dict[str, Any]:

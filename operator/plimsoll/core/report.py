@@ -32,6 +32,8 @@ TOKEN_MEANINGS: Final = (
 CONFIDENCES: Final = ("exact", "calibrated", "estimated")
 
 _MAX_SEQUENCES: Final = 1 << 20
+_MAX_FILE: Final = 255
+_PART: Final = re.compile(r"[A-Za-z0-9._-]+")
 _REASON: Final = re.compile(r"[A-Z][A-Za-z]{1,63}")
 
 
@@ -87,7 +89,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A sizing that succeeded. Units: bytes and tokens."""
+    """A sizing that succeeded. Units: bytes and tokens.
+
+    ``model_file`` is the file that was sized, relative to the model folder; None for whole folders.
+    """
 
     pod_uid: str
     request_hash: str
@@ -106,6 +111,7 @@ class Report:
     context_length: int
     prefill_tokens: int
     confidence: str
+    model_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +214,7 @@ _REPORT_KEYS: Final = frozenset(
     (
         *_HEAD_KEYS,
         *("budget", "perToken", "fixedPools", "granule", "maxTotalTokenNum", "tokenMeaning"),
-        *("maxSequences", "contextLength", "prefillTokens", "confidence", "end"),
+        *("maxSequences", "contextLength", "prefillTokens", "modelFile", "confidence", "end"),
     )
 )
 _FAILURE_KEYS: Final = frozenset((*_HEAD_KEYS, "error", "end"))
@@ -233,6 +239,7 @@ def _report_document(report: Report) -> dict[str, Any]:
         "maxSequences": report.max_sequences,
         "contextLength": report.context_length,
         "prefillTokens": report.prefill_tokens,
+        "modelFile": report.model_file,
         "confidence": report.confidence,
         "end": END,
     }
@@ -334,6 +341,7 @@ def _read_report(reader: Reader) -> Report:
         context_length=reader.integer("contextLength", 1),
         prefill_tokens=reader.integer("prefillTokens", 1),
         confidence=reader.choice("confidence", CONFIDENCES),
+        model_file=_read_model_file(reader),
     )
     limit = token_limit(
         report.budget.kv, report.fixed_pools, report.kv_bytes_per_rank, report.granule
@@ -345,6 +353,23 @@ def _read_report(reader: Reader) -> Report:
             field="maxTotalTokenNum",
         )
     return report
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a name may become part of a command line: relative, plain, without ``..``."""
+    parts = name.split("/")
+    return len(name) <= _MAX_FILE and all(
+        _PART.fullmatch(p) and p not in {".", ".."} for p in parts
+    )
+
+
+def _read_model_file(reader: Reader) -> str | None:
+    name = reader.text_or_none("modelFile", _MAX_FILE)
+    if name is not None and not is_model_file(name):
+        raise ResultInvalid(
+            "the result's modelFile is not a plain relative path", field="modelFile"
+        )
+    return name
 
 
 def _read_failure(reader: Reader) -> Failure:

@@ -151,6 +151,9 @@ class Engine(Protocol):
     ) -> list[str]:
         """Flags that name the model, the address and the ranks."""
 
+    def argv(self, args: Sequence[str]) -> list[str]:
+        """Our ``--flag=value`` notation as the engine's own parser takes it."""
+
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """Bytes that context, NCCL and cuBLAS take on each device before anything is loaded."""
 

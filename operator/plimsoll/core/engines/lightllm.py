@@ -152,6 +152,10 @@ class LightLLM:
             f"--tp={request.tensor}",
         ]
 
+    def argv(self, args: Sequence[str]) -> list[str]:
+        """See Engine. argparse takes ``--flag=value``."""
+        return list(args)
+
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
         return _by_ranks((_WIDEST if wide else _TABLE).preinit, request.tensor)

@@ -105,6 +105,10 @@ class LlamaCpp:
             f"--port={port}",
         ]
 
+    def argv(self, args: Sequence[str]) -> list[str]:
+        """See Engine. Its parser knows no ``=``: flag and value are two arguments."""
+        return [word for arg in args for word in arg.split("=", 1)]
+
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine. A CPU build makes no CUDA context."""
         if is_cpu_build(request.engine_version):
