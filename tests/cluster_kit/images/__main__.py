@@ -29,7 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="only fill the Dockerfile's build/context, for docker; needs no root",
     )
     given = parser.parse_args(argv)
-    for number in (signal.SIGINT, signal.SIGTERM):  # a script's background jobs start with SIGINT ignored
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # a script's background jobs start with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     log = Progress()
     try:

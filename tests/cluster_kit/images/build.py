@@ -223,7 +223,7 @@ def _fill_context(
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         _link(site_folder(name, TARGETS[name].lock, cache, log), folder / f"lib-{name}")
-    project_folder(sources, folder / "app", log)
+    _link(project_folder(sources, cache, log), folder / "app")
 
 
 def _link(source: Path, target: Path) -> None:

