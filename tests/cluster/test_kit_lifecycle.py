@@ -1,4 +1,4 @@
-"""Starting, healing, interrupting and stopping a cluster: nothing of it may stay. Each test has a cluster of its own."""
+"""Starting, healing, interrupting and stopping a cluster: nothing of it may stay. Each test has its own."""
 
 import os
 import signal
@@ -80,7 +80,9 @@ def test_down_removes_all_of_a_cluster_with_a_running_pod(name: str) -> None:
     cluster = Cluster(name, NODES)
     cluster.up()
     cluster.load_image(busybox_image(print))
-    cluster.kubectl("run", "p", f"--image={REFERENCE}", "--command", "--", "/busybox", "sleep", "999")
+    cluster.kubectl(
+        "run", "p", f"--image={REFERENCE}", "--command", "--", "/busybox", "sleep", "999"
+    )
     cluster.kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=60s")
     kinds = {line.split()[0] for line in leftovers(name)}
     assert kinds == {"process", "mount", "network", "cgroup", "folder"}
