@@ -10,14 +10,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kopf
 
 from plimsoll.controller.cluster import WATCHED, Object, Resource
-
-if TYPE_CHECKING:
-    import threading
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +58,7 @@ def build_settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = _BACKOFFS
     settings.process.ultimate_exiting_timeout = 20
     settings.queueing.worker_limit = None
+    settings.queueing.idle_timeout = 0.5  # idle workers hold up kopf's end by this long
     for resource in WATCHED:
         if resource.selector:
             selector = (resource.group, resource.version, resource.plural)
@@ -68,21 +66,21 @@ def build_settings() -> kopf.OperatorSettings:
     return settings
 
 
-async def watch(namespaces: Sequence[str], deliver: Deliver, stop: threading.Event) -> None:
-    """Run kopf until ``stop``; raises or returns early on the faults that end kopf."""
+async def watch(namespaces: Sequence[str], deliver: Deliver) -> None:
+    """Run kopf until cancelled; raises or returns early on the faults that end kopf."""
     await kopf.operator(
         registry=build_registry(deliver),
         settings=build_settings(),
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,
-        stop_flag=stop,
     )
 
 
 async def _handle(
-    resource: Resource, deliver: Deliver, event: Mapping[str, Any], **_: object
+    resource: Resource, deliver: Deliver, /, event: Mapping[str, Any], **_: object
 ) -> None:
+    # Positional only: kopf passes some twenty names, "resource" among them.
     try:
         obj = dict(event["object"])
         obj.setdefault("apiVersion", resource.api_version)  # lists omit both on their items

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from plimsoll.controller.actions import Apply, Create, Delete
 from plimsoll.controller.cluster import (
     SERVERS,
     Cluster,
@@ -15,17 +16,16 @@ from plimsoll.controller.cluster import (
     resource_of,
 )
 from plimsoll.controller.observe import observe
-from plimsoll.controller.plan import Apply, Create, Delete
 from plimsoll.controller.store import Key, Store, controller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
+    from plimsoll.controller.actions import Action, Plan, Refusal
     from plimsoll.controller.metrics import Metrics
     from plimsoll.controller.objects.context import BuildContext
     from plimsoll.controller.observed import Observed
-    from plimsoll.controller.plan import Action, Plan
     from plimsoll.controller.recorder import Recorder
     from plimsoll.controller.workqueue import WorkQueue
 
@@ -43,7 +43,7 @@ class Planner(Protocol):
         ...
 
     def plan_refusal(
-        self, observed: Observed, context: BuildContext, now: datetime, refusal: Refused
+        self, observed: Observed, context: BuildContext, now: datetime, refusal: Refusal
     ) -> Plan:
         """What to say when the cluster refused an action."""
         ...
@@ -94,7 +94,7 @@ class Reconciler:
         # the watch to tell us of our own write.
         return 0.0 if acted or wrote else plan.requeue_after
 
-    async def _act(self, raw: Object, actions: tuple[Action, ...]) -> bool:
+    async def _act(self, raw: Mapping[str, Any], actions: tuple[Action, ...]) -> bool:
         """Perform the actions in the planner's order; True when one changed the cluster."""
         if actions:
             await self._confirm(raw)
@@ -113,7 +113,7 @@ class Reconciler:
                     self._metrics.actions.inc(verb="delete", kind=action.kind)
         return changed
 
-    async def _confirm(self, raw: Object) -> None:
+    async def _confirm(self, raw: Mapping[str, Any]) -> None:
         """Make sure that the plan rests on the newest server object.
 
         A plan on a stale status would create a sizing pod whose result is already stored, and one
@@ -131,7 +131,7 @@ class Reconciler:
             self._store.put(live)
             raise Conflict("the server changed while its pass began")
 
-    async def _write_status(self, raw: Object, status: dict[str, Any] | None) -> bool:
+    async def _write_status(self, raw: Mapping[str, Any], status: dict[str, Any] | None) -> bool:
         """Write the whole status where it differs; True when the object changed."""
         if status is None or status == raw.get("status"):
             return False
@@ -147,7 +147,7 @@ class Reconciler:
         return self._store.put(live)
 
 
-def _ours(raw: Object, live: Object) -> Object:
+def _ours(raw: Mapping[str, Any], live: Object) -> Object:
     """The created object, unless a predecessor of the same name is still there.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,7 @@ EXIT_FAILED = 4
 LEASE_NAME = "plimsoll-operator"
 
 Deliver = Callable[[str | None, Object], None]
-WatchRun = Callable[[Deliver, threading.Event], Coroutine[Any, Any, None]]
+WatchRun = Callable[[Deliver], Coroutine[Any, Any, None]]
 
 _CRD_SECONDS = 20.0
 _PROBE_SECONDS = 2.0
@@ -52,7 +51,7 @@ class Edges:
 
     Attributes:
         cluster: the API server.
-        watch: runs the watches until the event is set, calling deliver for each object.
+        watch: runs the watches until cancelled, calling deliver for each object.
         planner: the pure part.
         context: what the object builders need.
         clock: monotonic seconds.
@@ -95,7 +94,7 @@ class Operator:
             times=edges.times,
         )
         self._watches = Watches(
-            lambda stop: edges.watch(self._deliver, stop),
+            lambda: edges.watch(self._deliver),
             started=self._watch_started,
             clock=edges.clock,
             rng=edges.rng,

@@ -9,6 +9,7 @@ costs a re-list instead of a crash-loop with the kubelet's back-off of minutes.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Run = Callable[[threading.Event], Coroutine[Any, Any, None]]
-"""Watches until the event is set; raises or returns early on a fault."""
+Run = Callable[[], Coroutine[Any, Any, None]]
+"""Watches until cancelled; raises or returns early on a fault."""
 
 HEALTHY_SECONDS = 60.0
 CAP_SECONDS = 30.0
@@ -53,7 +54,8 @@ class Watches:
         self._rng = rng
         self._base = base
         self._stop = threading.Event()
-        self._current = threading.Event()
+        self._lock = threading.Lock()
+        self._cancel: Callable[[], object] | None = None
         self._thread = threading.Thread(target=self._main, name="watches", daemon=True)
 
     def start(self) -> None:
@@ -62,12 +64,14 @@ class Watches:
 
     def restart(self) -> None:
         """End the present watches; new ones follow after the back-off."""
-        self._current.set()
+        with self._lock:
+            if self._cancel is not None:
+                self._cancel()
 
     async def stop(self) -> None:
         """End for good; gives up on a thread that does not end (it dies with the process)."""
         self._stop.set()
-        self._current.set()
+        self.restart()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, STOP_SECONDS)
 
@@ -78,18 +82,32 @@ class Watches:
     def _main(self) -> None:
         starts = failures = 0
         while not self._stop.is_set():
-            self._current = threading.Event()
-            if self._stop.is_set():  # stop() may have set the previous event in between
-                return
             begun = self._clock()
             self._started(starts)
             starts += 1
             try:
-                asyncio.run(self._run(self._current))
+                asyncio.run(self._cancellable())
+            except asyncio.CancelledError:
+                logger.info("the watches were told to end")
             except Exception as error:  # noqa: BLE001  # whatever ended the watches, they must run
                 logger.warning("the watches ended: %s: %s", type(error).__name__, error)
-            if self._stop.is_set():
-                return
             failures = 0 if self._clock() - begun > HEALTHY_SECONDS else failures + 1
-            delay = min(CAP_SECONDS, self._base * 2.0 ** min(failures, 10))
+            delay = min(CAP_SECONDS, self._base * 2.0 ** min(max(failures - 1, 0), 10))
             self._stop.wait(delay * self._rng.uniform(0.5, 1.0))
+
+    async def _cancellable(self) -> None:
+        """Run, and let other threads cancel it.
+
+        Cancelling, and not kopf's stop flag: a thread that waits for such a flag holds up both
+        kopf's own end (by five seconds) and that of the loop (for ever) when kopf ends by a fault.
+        """
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        with self._lock:
+            self._cancel = functools.partial(loop.call_soon_threadsafe, task.cancel)
+        try:
+            if not self._stop.is_set():  # stop() may have come before there was a task to cancel
+                await self._run()
+        finally:
+            with self._lock:
+                self._cancel = None
