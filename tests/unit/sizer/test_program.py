@@ -247,6 +247,7 @@ HANG = """
 import os, sys
 import plimsoll.checkpoint
 def hang(*args, **keywords):
+    sys.stderr.write("hanging\\n")
     os.read(os.pipe()[0], 1)  # as on a mount that does not answer: inside a system call, for ever
 plimsoll.checkpoint.read_checkpoint = hang
 from plimsoll.sizer.__main__ import main
@@ -270,6 +271,16 @@ def test_a_deadline_during_the_wait_for_a_driver(lightllm: Sizer) -> None:
     lightllm.env |= {"PLIMSOLL_DEADLINE": "0.5", "PLIMSOLL_NVML_WAIT": "50"}
     why = failure(lightllm.run(), 5, "MeasurementFailed")
     assert "passed while asking NVML" in why.message
+
+
+def test_the_deadline_ends_a_hung_driver(lightllm: Sizer) -> None:
+    """The library itself blocks, in C: its state file is a pipe that nobody writes."""
+    lightllm.state.unlink()
+    os.mkfifo(lightllm.state)
+    lightllm.env["PLIMSOLL_DEADLINE"] = "1"
+    why = failure(lightllm.run(), 5, "MeasurementFailed")
+    assert "passed while asking NVML" in why.message
+    assert why.model_digest
 
 
 @pytest.mark.parametrize(
@@ -331,20 +342,12 @@ def test_a_defect_before_anything_ran(lightllm: Sizer, mode: str, code: int) -> 
 
 
 def test_sigterm_ends_it(lightllm: Sizer) -> None:
-    lightllm.gpus(GPU, fail=9)
-    lightllm.env["PLIMSOLL_NVML_WAIT"] = "50"
     process = lightllm.start("-c", HANG, "size")
-    while "nanosleep" not in _waiting_in(process.pid) and "pipe" not in _waiting_in(process.pid):
-        assert process.poll() is None
-        time.sleep(0.01)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "hanging\n"
     process.terminate()
-    assert process.wait(timeout=20) == 143
-    process.communicate()
-
-
-def _waiting_in(pid: int) -> str:
-    with open(f"/proc/{pid}/wchan", encoding="ascii") as file:  # noqa: PTH123 - a kernel file
-        return file.read()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
 
 
 # ---- the nonce ------------------------------------------------------------------------------------------------
@@ -474,7 +477,19 @@ def test_a_guard_that_hangs_lets_the_server_start(lightllm: Sizer) -> None:
 
 # ---- what is loaded ----------------------------------------------------------------------------------------------
 
-FORBIDDEN = {"kopf", "kubernetes", "aiohttp", "torch", "numpy", "yaml", "asyncio", "argparse"}
+FORBIDDEN = {
+    "kopf",
+    "kubernetes",
+    "aiohttp",
+    "torch",
+    "numpy",
+    "yaml",
+    "asyncio",
+    "argparse",
+    "socket",
+    "ssl",
+    "http",
+}
 LOADED = """
 import sys
 from plimsoll.sizer.__main__ import main
