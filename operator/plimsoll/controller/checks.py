@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.controller.crd import sizing_request
-from plimsoll.controller.crd_types import FIXED
 from plimsoll.controller.status import ACCEPTED, FALSE, TRUE, Condition, sentence
 from plimsoll.core.engines import lookup
 from plimsoll.core.errors import BadArgument, PlimsollError
@@ -57,27 +56,12 @@ def arguments_make_sense(observed: Observed) -> Condition | None:
     )
 
 
-def fixed_number_has_its_file(observed: Observed) -> Condition | None:
-    """With a fixed number nobody looks into the folder, so a single file must be named."""
-    server = observed.server
-    if server is None or server.spec.sizing.mode != FIXED or server.spec.model.file:
-        return None
-    if lookup(server.spec.engine.type).formats != frozenset({"gguf"}):
-        return None
-    return Condition(
-        ACCEPTED, FALSE, "InvalidSpec",
-        f"spec.model.file must be given: {server.spec.engine.type} serves one file, and with "
-        "spec.sizing.mode Fixed nothing looks for it.",
-    )  # fmt: skip
-
-
 CHECKS: Final[tuple[Check, ...]] = (
     spec_can_be_read,
     no_foreign_object_has_our_names,
     engine_is_known,
     arguments_are_allowed,
     arguments_make_sense,
-    fixed_number_has_its_file,
 )
 
 

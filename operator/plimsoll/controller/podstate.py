@@ -92,4 +92,4 @@ def waiting(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def is_running(status: Mapping[str, Any]) -> bool:
     """Whether the container runs."""
-    return bool((status.get("state") or {}).get("running"))
+    return (status.get("state") or {}).get("running") is not None

@@ -37,6 +37,12 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 -- as digest
     return value
 
 
+def request_of(server: InferenceServer) -> dict[str, Any]:
+    """The inputs of the arithmetic, as JSON keys: the unset ones drop out of a digest."""
+    found: dict[str, Any] = json.loads(sizing_request(server).to_json())
+    return found
+
+
 def sizing_key(server: InferenceServer) -> str:
     """The fingerprint of the question a result answers.
 
@@ -51,7 +57,7 @@ def sizing_key(server: InferenceServer) -> str:
     return digest(
         {
             "mode": spec.sizing.mode,
-            "request": sizing_request(server).to_json(),
+            "request": request_of(server),
             "model": [spec.model.claim_name, spec.model.sub_path, spec.model.file],
             "resource": spec.accelerator.resource,
             "count": spec.accelerator.count,

@@ -11,14 +11,14 @@ container is still put right.
 from __future__ import annotations
 
 import math
+import posixpath
 from copy import deepcopy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import sizing_request
 from plimsoll.controller.objects import names
 from plimsoll.controller.objects.context import BuildContext
-from plimsoll.controller.objects.hashes import digest, sizing_key
+from plimsoll.controller.objects.hashes import digest, request_of, sizing_key
 from plimsoll.controller.objects.labels import owner_reference, selector, server_labels
 from plimsoll.controller.objects.pod import (
     literal,
@@ -89,7 +89,7 @@ def inputs_hash(server: InferenceServer, stamp: Stamp) -> str:
     spec = server.spec
     return digest(
         {
-            "request": sizing_request(server).to_json(),
+            "request": request_of(server),
             "model": spec.model,
             "engine": spec.engine,
             "accelerator": spec.accelerator,
@@ -238,11 +238,9 @@ def _server_container(server: InferenceServer, stamp: Stamp) -> dict[str, Any]:
 
 def server_args(server: InferenceServer, stamp: Stamp) -> list[str]:
     """The engine's arguments: what it serves, what the user adds, what Plimsoll pins."""
-    engine, spec = lookup(server.spec.engine.type), server.spec
-    # Served is exactly the file that was sized, also where the resource leaves the choice open.
-    request = replace(sizing_request(server), model_file=spec.model.file or stamp.model_file)
+    engine, spec, request = lookup(server.spec.engine.type), server.spec, sizing_request(server)
     serve = engine.serve_args(
-        model_path=model_path(spec.model),
+        model_path=served_path(server, stamp),
         served_name=spec.model.served_name,
         host="0.0.0.0",  # noqa: S104 -- the Service reaches the pod from outside
         port=server_port(server),
@@ -259,6 +257,13 @@ def server_args(server: InferenceServer, stamp: Stamp) -> list[str]:
     )
     words = [*engine.argv(serve), *spec.engine.args, *engine.argv(pinned)]
     return [literal(word) for word in words]
+
+
+def served_path(server: InferenceServer, stamp: Stamp) -> str:
+    """What the engine is told to load: the folder, or exactly the file that was sized."""
+    model = server.spec.model
+    file = model.file or stamp.model_file
+    return posixpath.join(model_path(model), file) if file else model_path(model)
 
 
 def _env(entry: Mapping[str, Any]) -> dict[str, Any]:

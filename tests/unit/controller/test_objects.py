@@ -1,0 +1,509 @@
+"""Builders: complete objects, the same pod in both, nothing that an operator upgrade would change."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.controller.crd import sizing_request
+from plimsoll.controller.objects import (
+    BuildContext,
+    Pin,
+    Stamp,
+    deployment,
+    first_difference,
+    inputs_hash,
+    request_hash,
+    scaled,
+    service,
+    sizing_key,
+    sizing_pod,
+)
+from plimsoll.controller.objects.affinity import with_node_requirements
+from plimsoll.controller.objects.pod import literal, model_path
+from plimsoll.controller.objects.workload import startup_seconds
+from plimsoll.core.request import SizingRequest
+from tests.unit.controller.builders import (
+    CONTEXT,
+    GPU_LABEL,
+    LLAMACPP,
+    NAMESPACE,
+    PRODUCT,
+    UID,
+    server,
+    stored,
+)
+
+PIN = Pin(GPU_LABEL, PRODUCT)
+STAMP = Stamp(409600, 256, 131072, 8192, 16 * 10**9, None, PIN)
+OTHER_CONTEXT = BuildContext("ghcr.io/plimsoll-dev/sizer:0.2.0", "Always")
+
+BUSY: dict[str, Any] = {
+    "accelerator": {"count": 2, "products": [PRODUCT]},
+    "template": {
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "schedulerName": "bin-packer",
+        "runtimeClassName": "nvidia",
+        "priorityClassName": "serving",
+        "imagePullSecrets": [{"name": "pull"}],
+        "labels": {"team": "search"},
+        "annotations": {"note": "x"},
+        "sharedMemory": {"sizeLimit": "8Gi"},
+        "securityContext": {"runAsUser": 1000, "runAsGroup": 1001, "fsGroup": 2000},
+        "resources": {"requests": {"cpu": "4", "memory": "32Gi"}, "limits": {"memory": "64Gi"}},
+    },
+}
+
+
+def _pod_spec(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    if name == "sizing pod":
+        found: dict[str, Any] = sizing_pod(server(**spec), CONTEXT)["spec"]
+    else:
+        found = deployment(server(**spec), STAMP, CONTEXT)["spec"]["template"]["spec"]
+    return found
+
+
+PODS = pytest.mark.parametrize("pod", ["sizing pod", "server pod"])
+SPECS = pytest.mark.parametrize("spec", [{}, BUSY], ids=["defaults", "busy"])
+
+
+@PODS
+@SPECS
+def test_no_pod_holds_a_token_or_chooses_its_own_devices(pod: str, spec: dict[str, Any]) -> None:
+    found = _pod_spec(pod, spec)
+    assert found["automountServiceAccountToken"] is False
+    assert found["enableServiceLinks"] is False
+    assert "serviceAccountName" not in found
+    assert "NVIDIA_VISIBLE_DEVICES" not in json.dumps(found)
+
+
+@PODS
+@SPECS
+def test_every_container_asks_for_the_same_devices(pod: str, spec: dict[str, Any]) -> None:
+    found = _pod_spec(pod, spec)
+    count = str(spec.get("accelerator", {}).get("count", 1))
+    containers = [*found["initContainers"], *found["containers"]]
+    assert len(containers) == 2
+    for container in containers:
+        for kind in ("requests", "limits"):
+            assert container["resources"][kind]["nvidia.com/gpu"] == count
+
+
+def _is_restricted(pod: dict[str, Any]) -> list[str]:
+    """What Pod Security restricted objects to (policy of Kubernetes 1.37, the fields we render)."""
+    found = []
+    allowed = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image",
+               "persistentVolumeClaim", "projected", "secret", "name"}  # fmt: skip
+    found += [f"volume {v['name']}" for v in pod["volumes"] if set(v) - allowed]
+    for container in [*pod["initContainers"], *pod["containers"]]:
+        context, name = container["securityContext"], container["name"]
+        pod_context = pod["securityContext"]
+        if not context.get("runAsNonRoot", pod_context.get("runAsNonRoot")):
+            found.append(f"{name} runAsNonRoot")
+        if context.get("runAsUser") == 0:
+            found.append(f"{name} runAsUser")
+        if context.get("allowPrivilegeEscalation") is not False:
+            found.append(f"{name} allowPrivilegeEscalation")
+        if context.get("capabilities") != {"drop": ["ALL"]}:
+            found.append(f"{name} capabilities")
+        profile = context.get("seccompProfile", pod_context.get("seccompProfile"))
+        if profile != {"type": "RuntimeDefault"}:
+            found.append(f"{name} seccomp")
+    return found
+
+
+def test_pod_security() -> None:
+    """Sizing pods are always restricted; server pods when the user says whom the engine runs as."""
+    assert _is_restricted(_pod_spec("sizing pod", {})) == []
+    assert _is_restricted(_pod_spec("sizing pod", BUSY)) == []
+    assert _is_restricted(_pod_spec("server pod", BUSY)) == []
+    assert _is_restricted(_pod_spec("server pod", {})) == [
+        "server runAsNonRoot",
+        "server capabilities",
+    ]
+
+
+def test_sizer_runs_as_the_user_who_may_read_the_model() -> None:
+    (sizer,) = _pod_spec("sizing pod", {})["initContainers"]
+    assert (
+        sizer["securityContext"]["runAsUser"],
+        sizer["securityContext"]["readOnlyRootFilesystem"],
+    ) == (65532, True)
+    (sizer,) = _pod_spec("sizing pod", BUSY)["initContainers"]
+    assert sizer["securityContext"]["runAsUser"] == 1000
+    assert _pod_spec("sizing pod", BUSY)["securityContext"] == {
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "fsGroup": 2000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+    }
+
+
+@SPECS
+def test_sizing_pod_lands_where_the_server_will(spec: dict[str, Any]) -> None:
+    """Volumes and every scheduling field are the server's; only the pin comes later."""
+    sizing, serving = _pod_spec("sizing pod", spec), _pod_spec("server pod", spec)
+    for field in ("volumes", "nodeSelector", "tolerations", "topologySpreadConstraints",
+                  "schedulerName", "runtimeClassName", "priorityClassName", "imagePullSecrets",
+                  "securityContext"):  # fmt: skip
+        assert sizing.get(field) == serving.get(field), field
+    assert (
+        sizing["containers"][0]["resources"]["limits"].items()
+        >= serving["containers"][0]["resources"]["limits"].items()
+    )
+    assert (
+        sizing["initContainers"][0]["volumeMounts"] == serving["initContainers"][0]["volumeMounts"]
+    )
+
+
+def test_sizing_pod() -> None:
+    pod = sizing_pod(server(**BUSY), CONTEXT)
+    fingerprint = request_hash(server(**BUSY), CONTEXT)
+    meta = pod["metadata"]
+    assert re.fullmatch(r"[0-9a-f]{40}", fingerprint)
+    assert meta["name"] == f"llama-sz-{fingerprint[:7]}"
+    assert meta["namespace"] == NAMESPACE
+    assert meta["labels"] == {
+        "team": "search",
+        "plimsoll.dev/sizing-for": "llama",
+        "app.kubernetes.io/managed-by": "plimsoll",
+    }
+    assert meta["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+    assert meta["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+    assert meta["ownerReferences"] == [
+        {
+            "apiVersion": "plimsoll.dev/v1alpha1", "kind": "InferenceServer", "name": "llama",
+            "uid": UID, "controller": True, "blockOwnerDeletion": True,
+        }
+    ]  # fmt: skip
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert pod["spec"]["activeDeadlineSeconds"] == 900
+    (sizer,), (done,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
+    assert (sizer["name"], sizer["args"], done["name"], done["args"]) == (
+        "sizer",
+        ["size"],
+        "done",
+        ["done"],
+    )
+    assert sizer["image"] == done["image"] == CONTEXT.sizer_image
+    env = {e["name"]: e.get("value") for e in sizer["env"]}
+    assert SizingRequest.from_json(str(env["PLIMSOLL_REQUEST"])) == sizing_request(server(**BUSY))
+    assert env["PLIMSOLL_REQUEST_HASH"] == fingerprint
+    assert env["PLIMSOLL_MODEL_PATH"] == "/models/llama-8b"
+    assert env["PLIMSOLL_DEVICE_COUNT"] == "2"
+    assert "PLIMSOLL_STAMPED_TOKENS" not in env
+    (uid,) = (e["valueFrom"] for e in sizer["env"] if e["name"] == "PLIMSOLL_POD_UID")
+    assert uid["fieldRef"]["fieldPath"] == "metadata.uid"
+
+
+def test_longest_name_still_fits_a_hostname() -> None:
+    assert len(sizing_pod(server("n" * 52), CONTEXT)["metadata"]["name"]) == 63
+
+
+def _model(claim: str) -> dict[str, Any]:
+    return {"source": {"persistentVolumeClaim": {"claimName": claim, "subPath": "llama-8b"}}}
+
+
+CHANGES: list[tuple[str, dict[str, Any], bool, bool, bool]] = [
+    # what changes, and whether request hash, sizing key, inputs hash change with it
+    ("replicas", {"replicas": 3}, False, False, False),
+    ("service", {"service": {"port": 8080}}, False, False, False),
+    ("drain", {"rollout": {"drainSeconds": 10}}, False, False, True),
+    ("probe", {"probes": {"startupSeconds": 99}}, False, False, True),
+    ("toleration", {"template": {"tolerations": [{"operator": "Exists"}]}}, True, False, True),
+    ("image pull secret", {"template": {"imagePullSecrets": [{"name": "x"}]}}, True, False, True),
+    ("node pool", {"template": {"nodeSelector": {"pool": "a100"}}}, True, True, True),
+    ("product", {"accelerator": {"products": ["A100"]}}, True, True, True),
+    ("count", {"accelerator": {"count": 2}}, True, True, True),
+    ("reserve", {"sizing": {"extraReserve": "1Gi"}}, True, True, True),
+    ("argument", {"engine": {"type": "LightLLM", "image": "x:v1.2.0", "args": ["--x"]}}, True, True, True),
+    ("another claim", {"model": _model("other")}, True, True, True),
+    ("served name", {"model": {**_model("models"), "servedName": "x"}}, False, False, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_", "key", "inputs"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES]
+)
+def test_hashes(spec: dict[str, Any], request_: bool, key: bool, inputs: bool) -> None:  # noqa: FBT001 -- table columns
+    before, after = server(), server(**spec)
+    assert (request_hash(before, CONTEXT) != request_hash(after, CONTEXT)) is request_
+    assert (sizing_key(before) != sizing_key(after)) is key
+    assert (inputs_hash(before, STAMP) != inputs_hash(after, STAMP)) is inputs
+
+
+def test_hashes_and_the_operator() -> None:
+    """A new sizer image asks anew only where nothing was answered; it starts no rollout."""
+    assert request_hash(server(), CONTEXT) != request_hash(server(), OTHER_CONTEXT)
+    assert inputs_hash(server(), STAMP) != inputs_hash(
+        server(), replace(STAMP, max_total_token_num=1)
+    )
+    assert inputs_hash(server(), STAMP) != inputs_hash(server(), replace(STAMP, pin=Pin("k", "v")))
+
+
+def test_fingerprints_of_an_unchanged_resource_never_change() -> None:
+    """If this fails, upgrading the operator measures and restarts every server in the world.
+
+    Do not edit the texts; make new fields absent when unset instead (objects/hashes.py, digest).
+    """
+    assert sizing_key(server()) == "718004ccfd5cb726f62b70e1c47c4246791e0eac"
+    assert inputs_hash(server(), STAMP) == "2c538a71e973b2f7a5bafcbc70644eb8c1002ce4"
+
+
+def test_upgrade_of_the_operator_changes_no_running_server() -> None:
+    live = stored(deployment(server(), STAMP, CONTEXT))
+    upgraded = deployment(server(), STAMP, OTHER_CONTEXT, live)
+    assert first_difference(upgraded, live) is None
+    (sizer,) = upgraded["spec"]["template"]["spec"]["initContainers"]
+    assert (sizer["image"], sizer["imagePullPolicy"]) == (CONTEXT.sizer_image, "IfNotPresent")
+    # Scaling is no reason either, a change of the spec is.
+    assert first_difference(deployment(server(replicas=2), STAMP, OTHER_CONTEXT, live), live) == (
+        "spec.replicas: 1 is not 2"
+    )
+    changed = deployment(server(sizing={"extraReserve": "1Gi"}), STAMP, OTHER_CONTEXT, live)
+    assert (
+        changed["spec"]["template"]["spec"]["initContainers"][0]["image"]
+        == OTHER_CONTEXT.sizer_image
+    )
+
+
+def test_a_tampered_sizer_image_is_put_right() -> None:
+    live = stored(deployment(server(), STAMP, CONTEXT))
+    live["spec"]["template"]["spec"]["initContainers"][0]["image"] = "evil"
+    wanted = deployment(server(), STAMP, CONTEXT, live)
+    assert first_difference(wanted, live) == (
+        f'spec.template.spec.initContainers[sizer].image: "evil" is not "{CONTEXT.sizer_image}"'
+    )
+
+
+def test_deployment() -> None:
+    made = deployment(server(replicas=3), STAMP, CONTEXT)
+    spec = made["spec"]
+    assert made["metadata"]["name"] == "llama"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == UID
+    assert spec["replicas"] == 3
+    assert spec["selector"] == {"matchLabels": {"plimsoll.dev/server": "llama"}}
+    assert spec["template"]["metadata"]["labels"].items() >= spec["selector"]["matchLabels"].items()
+    assert spec["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+    }
+    assert spec["progressDeadlineSeconds"] == 3600
+    pod = spec["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 305
+    (sizer,), (engine,) = pod["initContainers"], pod["containers"]
+    assert (sizer["name"], sizer["args"]) == ("sizer", ["guard"])
+    assert {"name": "PLIMSOLL_STAMPED_TOKENS", "value": "409600"} in sizer["env"]
+    assert {"name": "PLIMSOLL_REQUEST_HASH", "value": sizing_key(server())} in sizer["env"]
+    assert engine["ports"][0]["containerPort"] == 8000
+    assert engine["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+    assert engine["readinessProbe"]["httpGet"] == engine["startupProbe"]["httpGet"]
+    assert (
+        engine["startupProbe"]["failureThreshold"] * engine["startupProbe"]["periodSeconds"] >= 600
+    )
+    assert engine["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    mounts = {m["mountPath"]: m for m in engine["volumeMounts"]}
+    assert mounts["/models"]["readOnly"] is True
+    assert mounts["/dev/shm"]["name"] == "shm"
+    volumes = {v["name"]: v for v in pod["volumes"]}
+    assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
+    assert "emptyDir" in volumes["plimsoll"]
+    assert {"name": "plimsoll", "mountPath": "/plimsoll"} in sizer["volumeMounts"]
+
+
+def test_server_arguments() -> None:
+    """What is served, then the user's, then the pinned numbers, each exactly once."""
+    args = _pod_spec(
+        "server pod",
+        {"engine": {"type": "LightLLM", "image": "x:v1.2.0", "args": ["--mode", "$(HOME)"]}},
+    )["containers"][0]["args"]
+    assert args.count("--max_total_token_num=409600") == 1
+    assert (
+        args.index("--model_dir=/models/llama-8b")
+        < args.index("--mode")
+        < args.index("--max_total_token_num=409600")
+    )
+    assert args[args.index("--mode") + 1] == "$$(HOME)"
+
+
+def test_llama_cpp_serves_exactly_the_file_that_was_sized() -> None:
+    stamp = replace(STAMP, model_file="a.gguf", max_total_token_num=24576, max_sequences=3)
+    made = deployment(server(engine=LLAMACPP), stamp, CONTEXT)
+    text = " ".join(made["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert "--model /models/llama-8b/a.gguf" in text
+    assert "--ctx-size 24576 --parallel 3" in text
+
+
+def test_command_and_environment_of_the_user() -> None:
+    engine = {
+        "type": "LightLLM", "image": "x:v1.2.0", "command": ["run", "$(X)"],
+        "env": [
+            {"name": "A", "value": "$(B)"},
+            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ],
+    }  # fmt: skip
+    container = _pod_spec("server pod", {"engine": engine})["containers"][0]
+    assert container["command"] == ["run", "$$(X)"]
+    assert container["env"] == [
+        {"name": "A", "value": "$$(B)"},
+        {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ]
+
+
+def _kubelet_expands(text: str) -> str:
+    """third_party/forked/golang/expansion/expand.go of Kubernetes, with no variable defined but HOME."""
+    out, i = "", 0
+    while i < len(text):
+        if text[i] == "$" and i + 1 < len(text):
+            after = text[i + 1]
+            if after == "$":
+                out, i = out + "$", i + 2
+                continue
+            close = text.find(")", i + 2)
+            if after == "(" and close >= 0:
+                name = text[i + 2 : close]
+                out += "/root" if name == "HOME" else f"$({name})"
+                i = close + 1
+                continue
+            if after == "(":
+                out, i = out + "$(", i + 2
+                continue
+            out, i = out + "$" + after, i + 2
+            continue
+        out, i = out + text[i], i + 1
+    return out
+
+
+@given(st.text(alphabet="$()HOMEab ", max_size=30))
+def test_user_text_reaches_the_process_unchanged(text: str) -> None:
+    assert _kubelet_expands(literal(text)) == text
+
+
+def test_literal_touches_only_what_the_kubelet_would() -> None:
+    assert literal("$(HOME) costs 5$ or $x") == "$$(HOME) costs 5$ or $x"
+
+
+@pytest.mark.parametrize(
+    ("weight_bytes", "seconds"),
+    [
+        (None, 1800),
+        (0, 600),
+        (15 * 10**9, 600),
+        (107_500_000_000, 1200),
+        (200 * 10**9, 1800),
+        (10**15, 1800),
+    ],
+)
+def test_startup_budget(weight_bytes: int | None, seconds: int) -> None:
+    assert startup_seconds(server(), weight_bytes) == seconds
+    assert startup_seconds(server(probes={"startupSeconds": 42}), weight_bytes) == 42
+
+
+# -- the GPU class ------------------------------------------------------------------------------
+
+
+def _terms(made: dict[str, Any]) -> Any:
+    affinity = made["affinity"]["nodeAffinity"]
+    return affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+
+def test_stamped_number_stays_on_its_class() -> None:
+    made = deployment(server(), STAMP, CONTEXT)["spec"]["template"]["spec"]
+    assert _terms(made) == [
+        {"matchExpressions": [{"key": GPU_LABEL, "operator": "In", "values": [PRODUCT]}]}
+    ]
+    assert "affinity" not in sizing_pod(server(), CONTEXT)["spec"]
+
+
+def test_products_hold_for_the_sizing_pod_under_any_of_the_labels() -> None:
+    spec: dict[str, Any] = {
+        "accelerator": {"products": ["A", "B"], "classLabelKeys": [GPU_LABEL, "cloud/gpu"]}
+    }
+    assert _terms(sizing_pod(server(**spec), CONTEXT)["spec"]) == [
+        {"matchExpressions": [{"key": GPU_LABEL, "operator": "In", "values": ["A", "B"]}]},
+        {"matchExpressions": [{"key": "cloud/gpu", "operator": "In", "values": ["A", "B"]}]},
+    ]
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OURS = {"key": "gpu", "operator": "In", "values": ["h100"]}
+ZONE_A = {"key": "zone", "operator": "In", "values": ["a"]}
+ZONE_B = {"key": "zone", "operator": "In", "values": ["b"]}
+
+
+def test_users_affinity_is_narrowed_in_every_term() -> None:
+    user = {
+        "podAntiAffinity": {"x": 1},
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}],
+            REQUIRED: {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [ZONE_A]},
+                    {"matchFields": [ZONE_B]},
+                    {},
+                ]
+            },
+        },
+    }
+    before = copy.deepcopy(user)
+    merged = with_node_requirements(user, [OURS])
+    assert user == before
+    assert merged["podAntiAffinity"] == {"x": 1}
+    assert merged["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] == [
+        {"weight": 1}
+    ]
+    assert merged["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
+        {"matchExpressions": [ZONE_A, OURS]},
+        {"matchFields": [ZONE_B], "matchExpressions": [OURS]},
+        {},  # an empty term matches no node, and still must not
+    ]
+    assert with_node_requirements(user, []) == user
+
+
+# -- the rest -----------------------------------------------------------------------------------
+
+
+def test_service() -> None:
+    made = service(
+        server(
+            service={
+                "port": 8081,
+                "type": "NodePort",
+                "annotations": {"a": "b"},
+                "labels": {"c": "d"},
+            }
+        )
+    )
+    assert made["metadata"]["name"] == "llama"
+    assert made["metadata"]["annotations"] == {"a": "b"}
+    assert made["metadata"]["labels"].items() >= {"c": "d", "plimsoll.dev/server": "llama"}.items()
+    assert made["spec"] == {
+        "type": "NodePort",
+        "selector": {"plimsoll.dev/server": "llama"},
+        "ports": [{"name": "http", "port": 8081, "targetPort": "http", "protocol": "TCP"}],
+    }
+
+
+def test_scaled_changes_the_replicas_and_nothing_else() -> None:
+    live = stored(deployment(server(), STAMP, CONTEXT))
+    made = scaled(live, 4)
+    assert first_difference({**made, "spec": {**made["spec"], "replicas": 1}}, live) is None
+    assert made["spec"]["replicas"] == 4
+    assert {"status"}.isdisjoint(made)
+    assert {"uid", "resourceVersion", "managedFields", "generation"}.isdisjoint(made["metadata"])
+
+
+def test_model_path() -> None:
+    assert model_path(server().spec.model) == "/models/llama-8b"
+    plain = server(model={"source": {"persistentVolumeClaim": {"claimName": "models"}}})
+    assert model_path(plain.spec.model) == "/models"

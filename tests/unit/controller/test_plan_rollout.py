@@ -1,0 +1,147 @@
+"""The step "rolled out": servers in trouble, and the node label that a number is pinned to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from plimsoll.controller.observed import Observed, observe_from
+from plimsoll.controller.plan import Apply, Plan, plan
+from tests.unit.controller.builders import (
+    CONTEXT,
+    FAILURE,
+    GPU_LABEL,
+    NOW,
+    body,
+    crashed,
+    deleting,
+    message,
+    node,
+    server_pod,
+    sizer_state,
+    unschedulable,
+)
+from tests.unit.controller.plan_worlds import (
+    NO_GPU,
+    Row,
+    check,
+    child,
+    converged,
+    serving,
+    sized_status,
+)
+
+
+def sizer_crashed(pod: dict[str, Any]) -> dict[str, Any]:
+    """The guard failed with a report of its own and waits to be restarted."""
+    found = sizer_state(pod, waiting={"reason": "CrashLoopBackOff", "message": "back-off"})
+    end = {"exitCode": 4, "message": message(pod, FAILURE)}
+    found["status"]["initContainerStatuses"][0]["lastState"] = {"terminated": end}
+    return found
+
+
+TABLE = [
+    # -- servers in trouble
+    Row(
+        "the engine is killed for memory",
+        replace(serving(ready=False), server_pods=(crashed(server_pod(child()), 137, "OOMKilled"),)),
+        writes=[], events=["Warning OutOfMemory"],
+        conditions={"Available": "False OutOfMemory", "Ready": "False OutOfMemory"}, says="memory limit",
+    ),
+    Row(
+        "the engine runs out of GPU memory",
+        replace(serving(ready=False), server_pods=(
+            crashed(server_pod(child()), 1, "Error", "torch.cuda.OutOfMemoryError: CUDA out of memory"),)),
+        writes=[], events=["Warning OutOfMemory"],
+        conditions={"Available": "False OutOfMemory"}, says="extraReserve",
+    ),
+    Row(
+        "the engine crashes",
+        replace(serving(ready=False), server_pods=(crashed(server_pod(child()), 2, "Error", "no such flag"),)),
+        writes=[], events=["Warning CrashLoop"],
+        conditions={"Available": "False CrashLoop", "Ready": "False CrashLoop"}, says="no such flag",
+    ),
+    Row(
+        "a server that was complete and crashes is no rollout",
+        replace(converged(), server_pods=(crashed(server_pod(child()), 2, "Error", "segfault"),)),
+        writes=[], events=["Warning CrashLoop"],
+        conditions={"RolledOut": "True Complete", "Available": "False CrashLoop", "Ready": "False CrashLoop"},
+    ),
+    Row(
+        "the server pod finds no GPU",
+        replace(serving(ready=False), server_pods=(unschedulable(server_pod(child(), ready=False), NO_GPU),)),
+        writes=[], events=["Warning Unschedulable"],
+        conditions={"CapacityAvailable": "False Unschedulable", "Ready": "False Unschedulable"},
+    ),
+    Row(
+        "the server pod waits for a GPU that a draining pod holds: nothing to do",
+        replace(serving(ready=False), server_pods=(
+            unschedulable(server_pod(child(), ready=False), NO_GPU), deleting(server_pod(child(), 1)))),
+        writes=[], events=[],
+        conditions={"CapacityAvailable": "True Scheduled", "RolledOut": "False Progressing"},
+    ),
+    Row(
+        "the sizer in the server pod fails",
+        replace(serving(ready=False), server_pods=(sizer_crashed(server_pod(child(), ready=False)),)),
+        writes=[], events=["Warning SizerFailed"],
+        conditions={"Available": "False SizerFailed", "Ready": "False SizerFailed"},
+        says="NVMLUnavailable: NVML says: driver not loaded",
+    ),
+    # -- no class label
+    Row(
+        "without a class label one replica stays on its node",
+        observe_from(body(status=sized_status({"product": ""})), node=node(product="")),
+        writes=["apply Deployment llama", "apply Service llama"],
+        conditions={"Sized": "True Measured"}, events=["Normal Created", "Normal Created"],
+    ),
+    Row(
+        "without a class label two replicas cannot be kept on their kind of GPU",
+        observe_from(body(replicas=2, status=sized_status({"product": ""})), node=node(product="")),
+        writes=[], conditions={"Sized": "False ClassUnpinnable", "Stalled": "True ClassUnpinnable"},
+        events=["Warning ClassUnpinnable"], says="classLabelKeys",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[row.name for row in TABLE])
+def test_table(row: Row) -> None:
+    check(row)
+
+
+# -- the pin ------------------------------------------------------------------------------------
+
+
+def _pin_of(world: Observed) -> Any:
+    made = plan(world, CONTEXT, NOW)
+    (wanted,) = (
+        a.obj for a in made.actions if isinstance(a, Apply) and a.obj["kind"] == "Deployment"
+    )
+    affinity = wanted["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (expression,) = term["matchExpressions"]
+    return expression["key"], expression["values"]
+
+
+def test_pin_falls_back_to_the_hostname() -> None:
+    world = observe_from(body(status=sized_status({"product": ""})))
+    assert _pin_of(world) == ("kubernetes.io/hostname", ["node-a"])
+
+
+def test_unpinnable_server_recovers_when_its_node_is_labelled() -> None:
+    status = sized_status({"product": ""})
+    world = observe_from(body(replicas=2, status=status), node=node(product="H100"))
+    assert _pin_of(world) == (GPU_LABEL, ["H100"])
+
+
+def test_pin_survives_what_happens_to_the_nodes_labels() -> None:
+    """Another pin is another template: a label that changes or goes must not restart servers."""
+    for world in (node(product="renamed"), node(product=""), node("node-z"), None):
+        assert plan(replace(converged(), node=world), CONTEXT, NOW) == Plan()
+
+
+def test_pin_follows_the_keys_that_the_user_wants() -> None:
+    spec: dict[str, Any] = {"accelerator": {"classLabelKeys": ["cloud/gpu"]}}
+    world = observe_from(body(status=sized_status(), **spec), node=node(**{"cloud/gpu": "h100"}))
+    assert _pin_of(world) == ("cloud/gpu", ["h100"])
