@@ -43,7 +43,7 @@ def site_folder(name: str, lock: Path, cache: Path, log: Log) -> Path:
     site = cache / "images" / f"site-{name}-{site_key(lock)}"
     if site.exists():
         return site
-    wheels = cache / "wheels"
+    wheels = cache / "pip" / "wheels"
     with finished(site) as scratch, step(f"wheels of {name}, fetched by hash", log):
         _pip("download", "-d", wheels, lock=lock, cache=cache, log=log)
         local = ("--no-index", "--find-links", wheels, "--no-compile", "--target", scratch)
@@ -157,7 +157,13 @@ def _pip(verb: str, *options: str | Path, lock: Path, cache: Path, log: Log) -> 
         word for abi in (f"cp{PYTHON[0]}{PYTHON[1]}", "abi3", "none") for word in ("--abi", abi)
     ]
     python = ["--python-version", version, "--implementation", "cp", *abis]
-    quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--cache-dir", cache / "pip")
+    quiet = (
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--cache-dir",
+        cache / "pip" / "http",
+    )
     locked = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", lock)
     command = [sys.executable, "-m", "pip", verb, *quiet, *options, *platform, *python, *locked]
     run(command, what=f"pip {verb} -r {lock.name}", log=log)

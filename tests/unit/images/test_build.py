@@ -6,11 +6,13 @@ import json
 import os
 import re
 import tarfile
+import tomllib
 import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.cluster_kit.errors import KitError
 from tests.cluster_kit.images import base, build, wheels
@@ -157,6 +159,32 @@ def test_locks_pin_every_package_by_hash_and_name_no_index(lock: Path) -> None:
             r"[a-z0-9-]+(\[[a-z,]+\])?==\S+( ; .+)? \\\n( +--hash=sha256:[0-9a-f]{64}( \\)?\n)+$",
             entry,
         )
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras", "groups"),
+    [
+        ("operator", ["controller"], []),
+        ("sizer", ["sizer"], []),
+        ("dev", ["controller", "sizer"], ["lint", "test"]),
+    ],
+)
+def test_locks_hold_what_the_project_asks_for(
+    lock: str, extras: list[str], groups: list[str]
+) -> None:
+    project = tomllib.loads((build.ROOT / "pyproject.toml").read_text())
+    asked = [
+        text for extra in extras for text in project["project"]["optional-dependencies"][extra]
+    ]
+    asked += [text for group in groups for text in project["dependency-groups"][group]]
+    text = (build.ROOT / "requirements" / f"{lock}.txt").read_text()
+    locked: dict[str, list[str]] = {}
+    for name, version in re.findall(r"(?m)^([a-z0-9-]+)==(\S+)", text):
+        locked.setdefault(name, []).append(version)
+    for requirement in map(Requirement, asked):
+        versions = locked.get(requirement.name.lower(), [])
+        assert versions, f"{requirement} is not in requirements/{lock}.txt: run `make lock`"
+        assert all(map(requirement.specifier.contains, versions)), f"{requirement}: run `make lock`"
 
 
 def test_the_model_is_the_only_gguf_file_of_its_wheel(tmp_path: Path) -> None:
