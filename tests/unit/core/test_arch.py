@@ -1,0 +1,290 @@
+"""Model readers against the measured cache and parameter sizes, and against broken configs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.core.arch import FAMILIES, read_spec
+from plimsoll.core.arch.gguf import ARCHITECTURES
+from plimsoll.core.errors import BadModel, PlimsollError, Unsupported
+from plimsoll.core.kv import cache_size
+from plimsoll.core.weights import computed
+
+ORACLE = json.loads((Path(__file__).parents[2] / "data" / "cache_oracle.json").read_text())[
+    "records"
+]
+LLAMA: dict[str, Any] = ORACLE["released/Llama-3.1-8B"]["config"]
+MISTRAL: dict[str, Any] = ORACLE["collected/mistralai/Mistral-7B-Instruct-v0.3"]["config"]
+QWEN2: dict[str, Any] = ORACLE["released/Qwen2.5-7B (window given, not used)"]["config"]
+
+
+@pytest.mark.parametrize("name", ORACLE)
+def test_cache_and_parameters_equal_the_measured_ones(name: str) -> None:
+    record = ORACLE[name]
+    spec = read_spec(record["config"])
+    size = cache_size(spec, "bf16")
+    assert size.all_full == record["kvBytesAllLayersFull"]
+    assert size.windows_honoured == record["kvBytesWindowsHonoured"]
+    assert size.window == record["windowBytes"]
+    assert spec.tied == record["tied"]
+    assert sum(tensor.elements for tensor in computed(spec, "bf16").tensors) == record["params"]
+
+
+def test_the_oracle_covers_every_family() -> None:
+    assert {record["config"]["model_type"] for record in ORACLE.values()} == FAMILIES.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "windowed"),
+    [
+        ({}, 32),  # absent is not null: 4096 on every layer
+        ({"sliding_window": None}, 0),
+        ({"sliding_window": 0}, 0),
+        ({"sliding_window": 1024}, 32),
+        ({"sliding_window": 1024, "layer_types": ["full_attention", "sliding_attention"] * 16}, 16),
+    ],
+)
+def test_mistral_windows(change: dict[str, Any], windowed: int) -> None:
+    config = {key: value for key, value in MISTRAL.items() if key != "sliding_window"} | change
+    spec = read_spec(config)
+    assert spec.windowed_layers == windowed
+    assert spec.attention == ("Window" if windowed else "GQA")
+
+
+@pytest.mark.parametrize(
+    ("change", "windowed"),
+    [
+        ({"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 0}, 0),
+        ({"use_sliding_window": True, "sliding_window": None}, 0),
+        ({"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 20}, 8),
+        ({"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 28}, 0),
+        ({"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 40}, 0),
+        (
+            {
+                "use_sliding_window": True,
+                "sliding_window": 4096,
+                "max_window_layers": 28,
+                "layer_types": ["sliding_attention"] * 28,
+            },
+            28,
+        ),
+    ],
+)
+def test_qwen2_windows(change: dict[str, Any], windowed: int) -> None:
+    assert read_spec(QWEN2 | change).windowed_layers == windowed
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "attention"),
+    [(32, 32, "MHA"), (32, 8, "GQA"), (32, 1, "MQA"), (1, 1, "MHA"), (32, None, "MHA")],
+)
+def test_names_of_attention(heads: int, kv_heads: int | None, attention: str) -> None:
+    config = LLAMA | {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    assert read_spec(config).attention == attention
+
+
+def test_head_size_is_the_stated_one_before_the_computed_one() -> None:
+    nemo = MISTRAL | {"hidden_size": 5120, "head_dim": 128, "num_hidden_layers": 40}
+    assert read_spec(nemo).key_dim == 128
+    assert read_spec(nemo | {"head_dim": None}).key_dim == 160
+    assert read_spec(nemo | {"head_dim": 0}).key_dim == 160
+    qwen3 = ORACLE["released/Qwen3-8B"]["config"] | {"hidden_size": 5120}
+    del qwen3["head_dim"]
+    assert read_spec(qwen3).key_dim == 128  # this family's default, not 5120 / 32
+
+
+def test_what_is_missing_is_named_and_never_zero() -> None:
+    spec = read_spec({"model_type": "llama"})
+    assert (spec.layers, spec.hidden, spec.vocab, spec.context_length) == (32, 4096, 32000, 2048)
+    for field in ("num_hidden_layers", "vocab_size", "max_position_embeddings"):
+        assert any(field in note for note in spec.notes)
+    assert read_spec(LLAMA).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_hidden_layers", -1),
+        ("num_hidden_layers", 0),
+        ("num_hidden_layers", 1025),
+        ("num_hidden_layers", True),
+        ("num_hidden_layers", 32.0),
+        ("num_hidden_layers", "32"),
+        ("num_attention_heads", 0),
+        ("num_key_value_heads", 64),  # more than query heads
+        ("num_key_value_heads", 5),  # does not divide them
+        ("num_key_value_heads", -8),
+        ("head_dim", 1 << 60),
+        ("hidden_size", (1 << 20) + 1),
+        ("hidden_size", [4096]),
+        ("vocab_size", 1 << 40),
+        ("intermediate_size", {}),
+        ("max_position_embeddings", 0),
+        ("tie_word_embeddings", "yes"),
+        ("torch_dtype", "complex128"),
+        ("torch_dtype", 16),
+        ("architectures", "LlamaForCausalLM"),
+    ],
+)
+def test_a_broken_field_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(BadModel) as caught:
+        read_spec(LLAMA | {field: value})
+    assert caught.value.reason == "ConfigUnreadable"
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("layer_types", ["full_attention"]),
+        ("layer_types", ["full_attention"] * 27 + ["mamba"]),
+        ("layer_types", "full_attention"),
+        ("use_sliding_window", 1),
+    ],
+)
+def test_a_broken_pattern_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(BadModel) as caught:
+        read_spec(QWEN2 | {field: value})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("value", [[0, -1], [0, "1"], 3, [True]])
+def test_a_broken_list_of_dense_layers_is_refused(value: object) -> None:
+    with pytest.raises(BadModel) as caught:
+        read_spec(ORACLE["released/Qwen3-30B-A3B"]["config"] | {"mlp_only_layers": value})
+    assert caught.value.field == "mlp_only_layers"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "mamba2"},
+        {"model_type": ["llama"]},
+        {"model_type": {"a": 1}},
+        {},
+        {"architectures": ["DeepseekV3ForCausalLM"]},
+        LLAMA | {"architectures": ["LlamaForSequenceClassification"]},
+        {"general.architecture": "mamba"},
+        {"general.architecture": 5},
+    ],
+)
+def test_an_unknown_architecture_is_refused_with_the_supported_ones(config: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported) as caught:
+        read_spec(config)
+    assert caught.value.reason == "UnsupportedArchitecture"
+    assert "llama" in caught.value.message.lower()
+
+
+def test_the_class_decides_where_there_is_no_model_type() -> None:
+    config = {key: value for key, value in LLAMA.items() if key != "model_type"}
+    assert read_spec(config | {"architectures": ["LlamaForCausalLM"]}) == read_spec(LLAMA)
+
+
+def test_experts_are_only_where_the_config_puts_them() -> None:
+    config = ORACLE["released/Qwen3-30B-A3B"]["config"]
+    some = read_spec(config | {"decoder_sparse_step": 2, "mlp_only_layers": [1]})
+    assert some.experts is not None
+    assert some.experts.layers == frozenset(range(3, 48, 2))
+
+
+GGUF = {
+    "general.architecture": "llama",
+    "llama.block_count": 30,
+    "llama.embedding_length": 576,
+    "llama.feed_forward_length": 1536,
+    "llama.attention.head_count": 9,
+    "llama.attention.head_count_kv": 3,
+    "llama.context_length": 8192,
+    "tokenizer.ggml.tokens#length": 49152,
+}
+
+
+def test_gguf_metadata_reads_as_the_same_model() -> None:
+    spec = read_spec(GGUF)
+    # Measured on a CPU: 23,040 bytes per token by the formula, about 23,080 resident.
+    assert cache_size(spec, "bf16").all_full == 23040
+    assert (spec.vocab, spec.context_length, spec.attention) == (49152, 8192, "GQA")
+    assert read_spec(GGUF | {"llama.vocab_size": 50000}).vocab == 50000
+    without_kv = {k: v for k, v in GGUF.items() if k != "llama.attention.head_count_kv"}
+    assert read_spec(without_kv).kv_heads == 9
+    assert read_spec(GGUF | {"llama.attention.key_length": 128}).key_dim == 128
+    same = GGUF | {"llama.attention.head_count_kv": [3] * 30}
+    assert read_spec(same) == spec
+
+
+def test_gguf_knows_mixtral_by_its_experts() -> None:
+    spec = read_spec(GGUF | {"llama.expert_count": 8, "llama.expert_used_count": 2})
+    assert spec.family == "mixtral"
+    assert spec.experts is not None
+    assert (spec.experts.count, spec.experts.per_token) == (8, 2)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_gguf_architecture_is_readable(name: str) -> None:
+    config = {key.replace("llama.", f"{name}."): value for key, value in GGUF.items()}
+    config["general.architecture"] = name
+    config[f"{name}.expert_count"] = 4 if ARCHITECTURES[name][0] is None else 0
+    assert read_spec(config).family in FAMILIES
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("llama.block_count", None),
+        ("llama.block_count", 0),
+        ("llama.attention.head_count", 1 << 40),
+        ("llama.attention.head_count_kv", 2),
+        ("llama.attention.head_count_kv", [3] * 29 + [9]),
+        ("llama.embedding_length", 4),
+    ],
+)
+def test_broken_gguf_metadata_is_refused_by_key(field: str, value: object) -> None:
+    with pytest.raises(BadModel) as caught:
+        read_spec(GGUF | {field: value})
+    assert caught.value.field == field
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    family=st.sampled_from(sorted(FAMILIES)),
+    changes=st.dictionaries(
+        st.sampled_from(
+            [
+                "hidden_size",
+                "num_attention_heads",
+                "num_key_value_heads",
+                "head_dim",
+                "num_hidden_layers",
+                "layer_types",
+                "mlp_only_layers",
+                "sliding_window",
+                "torch_dtype",
+                "architectures",
+                "num_experts",
+                "decoder_sparse_step",
+            ]
+        ),
+        JSON,
+        max_size=4,
+    ),
+)
+def test_no_config_raises_anything_but_our_errors(family: str, changes: dict[str, Any]) -> None:
+    try:
+        spec = read_spec({"model_type": family} | changes)
+    except PlimsollError:
+        return
+    assert cache_size(spec, "bf16").all_full > 0
