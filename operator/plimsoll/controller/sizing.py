@@ -14,6 +14,7 @@ to look at until the next try begins.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller import capacity as capacities
@@ -44,7 +45,6 @@ from plimsoll.controller.status import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from plimsoll.controller.crd_types import InferenceServer
     from plimsoll.controller.objects import BuildContext
@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 
 # The status write is itself an event that brings the next pass; this is for when it is missed.
 AFTER_STATUS: Final = 1.0
+# Between looks at a node that could not be read, and until it is given up. The garbage collector
+# needs up to a minute to remove the pods of a node that is gone.
+NODE_POLL: Final = 5.0
+NODE_PATIENCE: Final = 120.0
 # Looking again at something whose change the watch should report.
 MISSED_EVENT: Final = 30.0
 
@@ -242,17 +246,14 @@ def _read_result(
 ) -> Sizing:
     """A result. It needs the node's labels too: they are what the number is pinned to."""
     assert reading.report is not None
-    node = observed.node
-    if node is None or node["metadata"]["name"] != podstate.node_name(pod):
-        # If the node is gone for good, so is the pod soon, and the next try finds another.
+    node = _node_of(observed, pod, reading.ended_at, now)
+    if node is None:
         waits = Condition(
             SIZED, UNKNOWN, "SizingRunning",
             f"Pod {podstate.name(pod)} has a result; node {podstate.node_name(pod)} could not be "
             "read yet.",
         )  # fmt: skip
-        return _under_way(
-            podstate.name(pod), attempts, (*UNASKED, waits), requeue_after=AFTER_STATUS
-        )
+        return _under_way(podstate.name(pod), attempts, (*UNASKED, waits), requeue_after=NODE_POLL)
     capacity = capacities.measured(
         server,
         reading.report,
@@ -261,6 +262,24 @@ def _read_result(
         at=reading.ended_at or timestamp(now),
     )
     return _answered(server, capacity, persisted=False)
+
+
+def _node_of(
+    observed: Observed, pod: Mapping[str, Any], ended_at: str, now: datetime
+) -> Mapping[str, Any] | None:
+    """The node that the pod was measured on; None while that is open.
+
+    A node that cannot be read is either gone, then so is the pod soon, or not ours to read (an
+    install without rights on nodes). After a while it is the latter: then all that is known of it
+    is its name, and the number is pinned to that.
+    """
+    name, node = podstate.node_name(pod), observed.node
+    if node is not None and node["metadata"]["name"] == name:
+        return node
+    since = datetime.fromisoformat(ended_at) if ended_at else now
+    if (now - since).total_seconds() < NODE_PATIENCE:
+        return None
+    return {"metadata": {"name": name}}
 
 
 def _is_false(conditions: tuple[Condition, ...], kind: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.unit.controller.builders import (
     body,
     crashed,
     deleting,
+    ended,
     message,
     node,
     server_pod,
@@ -31,6 +33,7 @@ from tests.unit.controller.plan_worlds import (
     converged,
     serving,
     sized_status,
+    sizing,
 )
 
 
@@ -127,6 +130,17 @@ def _pin_of(world: Observed) -> Any:
 def test_pin_falls_back_to_the_hostname() -> None:
     world = observe_from(body(status=sized_status({"product": ""})))
     assert _pin_of(world) == ("kubernetes.io/hostname", ["node-a"])
+
+
+def test_a_node_that_may_not_be_read_is_pinned_by_its_name_after_a_while() -> None:
+    world = observe_from(body(), pods=[ended(sizing())])
+    assert plan(world, CONTEXT, NOW + timedelta(seconds=120)).requeue_after == 5
+    made = plan(world, CONTEXT, NOW + timedelta(seconds=130))
+    assert made.status is not None
+    assert made.status["capacity"]["pinnedLabel"] == {
+        "key": "kubernetes.io/hostname",
+        "value": "node-a",
+    }
 
 
 def test_unpinnable_server_recovers_when_its_node_is_labelled() -> None:

@@ -131,8 +131,8 @@ class World:
     # -- Kubernetes -----------------------------------------------------------------------------
 
     def turn(self) -> bool:
-        """Scheduler, kubelet and Deployment controller each do one thing; whether any did."""
-        return self._deploy() or any([self._run(i) for i in range(len(self.pods))])
+        """The Deployment controller, or the scheduler and a kubelet, do one thing; whether they did."""
+        return self._deploy() or any(self._run(i) for i in range(len(self.pods)))
 
     def _free(self) -> int:
         return self.gpus - sum(_holds_gpu(pod) for pod in self.pods)
@@ -227,7 +227,7 @@ def _template_of(pod: Object) -> Object:
 
 
 def _holds_gpu(pod: Object) -> bool:
-    return pod["status"]["phase"] == "Running"
+    return bool(pod["status"]["phase"] == "Running")
 
 
 def _waits_for_gpu(world: World) -> bool:
