@@ -119,7 +119,9 @@ def test_a_pod_without_a_gpu_sees_no_driver(cluster: Cluster) -> None:
 
 
 def test_set_gpu_changes_what_a_running_pod_reads(cluster: Cluster) -> None:
-    start(cluster, pod("watch", container("c", "/busybox sleep 600", **GPU), nodeName="node-a"))
+    user = {"securityContext": {"runAsUser": 65532, "runAsNonRoot": True}}
+    sleeper = container("c", "/busybox sleep 600", **GPU, **user)
+    start(cluster, pod("watch", sleeper, nodeName="node-a"))
     ready(cluster, "watch")
     read = "/busybox cat /run/plimsoll-fake-nvml/devices.conf"
     try:

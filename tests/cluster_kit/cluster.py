@@ -73,6 +73,10 @@ class Cluster:
         """One JSON audit event a line, level Metadata: who did what to which object."""
         return control_plane.audit_log(self.state)
 
+    def audit_events(self) -> list[dict[str, Any]]:
+        """Return everything in :attr:`audit_log`, oldest first."""
+        return [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+
     def up(self, *, wait: bool = False) -> None:
         """Start the cluster and return when every node is Ready; at once when it already runs like that.
 
@@ -268,7 +272,8 @@ class Cluster:
 
     def _start(self, tools: Tools) -> None:
         names = tuple(node.name for node in self.nodes)
-        self.state.mkdir(parents=True)
+        self.state.parent.mkdir(parents=True, exist_ok=True)
+        self.state.mkdir(mode=0o700)  # it holds keys and tokens
         members = cgroups.create(self.name, names)
         network.make_control(self.name)
         control_plane.prepare(self.state, names)

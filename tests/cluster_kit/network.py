@@ -57,10 +57,20 @@ def inside(namespace: Path, *argv: str | Path) -> list[str]:
     return ["nsenter", f"--net={namespace}", "--", *map(str, argv)]
 
 
+def _make(namespace: Path) -> None:
+    """Make an empty namespace where ``ip netns`` looks for it.
+
+    Not with ``ip netns add``: that turns /run/netns into a mount of its own, which would stay behind.
+    """
+    namespace.parent.mkdir(exist_ok=True)
+    namespace.touch()
+    run("unshare", f"--net={namespace}", "true")
+
+
 def make_control(cluster: str) -> None:
     """Make the control plane's namespace with the bridge that the nodes are plugged into."""
     namespace = control_namespace(cluster)
-    run("ip", "netns", "add", namespace.name)
+    _make(namespace)
     batch = (
         "link set lo up\n"
         f"link add {BRIDGE} type bridge\n"
@@ -73,7 +83,7 @@ def make_control(cluster: str) -> None:
 def make_node(cluster: str, node: str, index: int) -> None:
     """Make a node's namespace and connect it. The first node also routes Service addresses for the launcher."""
     control, own = control_namespace(cluster), node_namespace(cluster, node)
-    run("ip", "netns", "add", own.name)
+    _make(own)
     link = f"node{index}"
     routes = f"route add {pod_cidr(index)} via {node_address(index)}\n"
     if index == 0:

@@ -3,13 +3,14 @@
 import io
 import json
 import os
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster_kit import Cluster, KitError, Node, network
+from tests.cluster_kit import Cluster, KitError, Node, cgroups, fixtures, network
 from tests.cluster_kit.__main__ import parser
 from tests.cluster_kit.build import linker_flags, staging_go_mod
 from tests.cluster_kit.cache import cache_root
@@ -38,6 +39,78 @@ replace (
 \tk8s.io/kubelet => ./staging/src/k8s.io/kubelet
 )
 """
+
+
+class _Item:
+    """As much of a collected test as the hook looks at."""
+
+    def __init__(self, *markers: str) -> None:
+        self.markers = list(markers)
+        self.added: list[str] = []
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.markers else None
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.added.append(mark.kwargs["reason"])
+
+
+@pytest.mark.parametrize(
+    ("platform", "user", "reason"),
+    [("darwin", 0, "needs Linux"), ("linux", 1000, "needs root"), ("linux", 0, None)],
+)
+def test_cluster_tests_are_skipped_only_where_none_can_run(
+    monkeypatch: pytest.MonkeyPatch, platform: str, user: int, reason: str | None
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    items = [_Item(), _Item("contract"), _Item("cluster")]
+    fixtures.pytest_collection_modifyitems(items)  # type: ignore[arg-type]  # stand-ins for items
+    plain, *marked = (item.added for item in items)
+    assert plain == []
+    for added in marked:
+        assert [reason in text for text in added] == [True] if reason else added == []
+
+
+def _hierarchy(root: Path, files: dict[str, str]) -> Path:
+    root.mkdir()
+    for name, text in files.items():
+        (root / name).write_text(text)
+    return root
+
+
+def test_a_v1_group_gets_its_parents_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = _hierarchy(tmp_path / "pids", {})
+    cpuset = _hierarchy(tmp_path / "cpuset", {"cpuset.cpus": "0-1\n", "cpuset.mems": "0\n"})
+    # The kernel makes these files with the folder; here they are made before.
+    for folder in (cpuset / "plimsoll.t", cpuset / "plimsoll.t" / "n"):
+        _hierarchy(folder, {"cpuset.cpus": "", "cpuset.mems": ""})
+    unified = _hierarchy(tmp_path / "unified", {})
+    found = [(cpuset, False), (pids, False), (unified, True)]
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: found)
+
+    members = cgroups.create("t", ("n",))
+
+    assert members == pids / "plimsoll.t" / "system" / "cgroup.procs"
+    assert (cpuset / "plimsoll.t" / "n" / "cpuset.cpus").read_text() == "0-1\n"
+    assert (unified / "plimsoll.t" / "n").is_dir()
+    assert len(cgroups.groups("t")) == 7
+
+
+def test_a_v2_group_is_given_every_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = _hierarchy(tmp_path / "cgroup", {"cgroup.controllers": "cpu memory pids\n"})
+    top = _hierarchy(root / "plimsoll.t", {"cgroup.controllers": "cpu memory pids\n"})
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [(root, True)])
+
+    members = cgroups.create("t", ("n",))
+
+    assert members == top / "system" / "cgroup.procs"
+    for parent in (root, top):
+        assert (parent / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
 
 
 @pytest.fixture
