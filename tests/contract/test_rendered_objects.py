@@ -98,12 +98,21 @@ def test_stored_children_show_no_difference(
     api_cluster: Cluster, level: str, spec: dict[str, Any]
 ) -> None:
     wanted = server(**spec)
-    for made in (deployment(wanted, STAMP, CONTEXT), service(wanted), sizing_pod(wanted, CONTEXT)):
+    for made in (deployment(wanted, STAMP, CONTEXT), service(wanted)):
         live = _apply(api_cluster, level, made)
         assert first_difference(made, live) is None
         again = _apply(api_cluster, level, made)
         assert again["spec"] == live["spec"]
         assert again["metadata"].get("generation") == live["metadata"].get("generation")
+
+
+@SPECS
+def test_sizing_pods_are_taken_at_every_level(
+    api_cluster: Cluster, level: str, spec: dict[str, Any]
+) -> None:
+    live = _apply(api_cluster, level, sizing_pod(server(**spec), CONTEXT))
+    assert [c["name"] for c in live["spec"]["initContainers"]] == ["sizer"]
+    assert "serviceAccountToken" not in json.dumps(live["spec"]["volumes"])
     api_cluster.kubectl("delete", "pods", "--all", "-n", level, "--now")
 
 
