@@ -146,6 +146,8 @@ def test_a_killed_kubelet_comes_back_with_its_gpu(name: str) -> None:
     kubelets = [line for line in leftovers(name) if "kubernetes kubelet" in line]
     assert len(kubelets) == 1
     pid = int(kubelets[0].split()[1].rstrip(":"))
+    # A node that kept the host's mounts of network namespaces would keep those of stopped clusters alive.
+    assert "/run/netns/plimsoll" not in Path(f"/proc/{pid}/mountinfo").read_text()
     os.kill(pid, signal.SIGKILL)
     plugin_log = cluster.state / "nodes" / "node-a" / "log" / "device-plugin.log"
     end = time.monotonic() + 60
