@@ -243,7 +243,8 @@ def test_llamacpp_lowers_only_what_was_defaulted() -> None:
     assert short.allocation is not None
     assert short.allocation.prefill_tokens < 512
     assert any("prefillTokens" in warning for warning in short.warnings)
-    for settings in ({"context_length": 8192}, {"prefill_tokens": 512}):
+    stated: list[dict[str, Any]] = [{"context_length": 8192}, {"prefill_tokens": 512}]
+    for settings in stated:
         refused = smol(200, **settings)
         assert refused.error is not None
         assert (refused.error.reason, refused.error.exit_code) == ("BudgetTooSmall", 1)

@@ -48,6 +48,6 @@ def test_only_the_standard_library_is_loaded(module: str, forbidden: tuple[str, 
 
 
 def test_the_package_itself_is_free() -> None:
-    code = "import sys, plimsoll; print(plimsoll.__version__, sorted(m for m in sys.modules if m.startswith('plimsoll')))"
+    code = "import sys, plimsoll; print(plimsoll.__version__, [m for m in sys.modules if 'plimsoll' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0.1.0 ['plimsoll']"
