@@ -7,8 +7,11 @@ timers, daemons or indices: those add finalizers, write annotations or lose work
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +27,10 @@ Deliver = Callable[[str | None, Object], None]
 _BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0)
 """Seconds between kopf's own tries. A tuple: kopf would use a generator up on the first request.
 Short, because `watch.Watches` starts everything again afterwards."""
+
+
+_GRACE_SECONDS = 1.0
+_CANCEL_SECONDS = 0.2
 
 
 def build_registry(deliver: Deliver) -> kopf.OperatorRegistry:
@@ -58,7 +65,6 @@ def build_settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = _BACKOFFS
     settings.process.ultimate_exiting_timeout = 20
     settings.queueing.worker_limit = None
-    settings.queueing.idle_timeout = 0.5  # idle workers hold up kopf's end by this long
     for resource in WATCHED:
         if resource.selector:
             selector = (resource.group, resource.version, resource.plural)
@@ -67,14 +73,60 @@ def build_settings() -> kopf.OperatorSettings:
 
 
 async def watch(namespaces: Sequence[str], deliver: Deliver) -> None:
-    """Run kopf until cancelled; raises or returns early on the faults that end kopf."""
-    await kopf.operator(
-        registry=build_registry(deliver),
-        settings=build_settings(),
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=namespaces,
+    """Run kopf until cancelled.
+
+    When kopf fails it first gives its other watches five seconds and then waits for tasks that may
+    never end (a watch that waits for new credentials swallows the cancellation). Nothing of that
+    is worth waiting for, so its cleanup activity, which runs before, is taken as its end.
+
+    Raises:
+        RuntimeError: kopf ended by a fault, which it has logged.
+    """
+    ending, stop = asyncio.Event(), asyncio.Event()
+    registry = build_registry(deliver)
+
+    async def cleanup(**_: object) -> None:
+        ending.set()
+
+    kopf.on.cleanup(registry=registry)(cleanup)
+    others = asyncio.all_tasks()
+    asyncio.get_running_loop().set_exception_handler(_note)
+    # Before kopf starts: it cancels what was created later.
+    ended = asyncio.create_task(ending.wait(), name="kopf's end")
+    operator = asyncio.create_task(
+        kopf.operator(
+            registry=registry,
+            settings=build_settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=stop,
+        ),
+        name="kopf",
     )
+    try:
+        await asyncio.wait({ended, operator}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        # Asked first, so that it closes its connections; then made to.
+        stop.set()
+        await asyncio.wait({operator}, timeout=_GRACE_SECONDS)
+        await _cancel_until_gone(others)
+    if operator.cancelled() or operator.exception() is None:
+        raise RuntimeError("kopf ended")
+    await operator
+
+
+def _note(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """What kopf's tasks leave unsaid when cut off; the fault itself was logged by kopf."""
+    logger.debug("kopf: %s: %r", context.get("message"), context.get("exception"))
+
+
+async def _cancel_until_gone(others: set[asyncio.Task[Any]]) -> None:
+    """Cancel all tasks of this loop but the others, again and again: once is not always enough."""
+    while left := asyncio.all_tasks() - others:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_CANCEL_SECONDS)
 
 
 async def _handle(
@@ -93,4 +145,14 @@ async def _handle(
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401  # kopf's open-ended call
     """The pod's service account, else a kubeconfig; both without a client library."""
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    info = kopf.login_with_service_account(**kwargs)
+    host, port = (
+        os.environ.get("KUBERNETES_SERVICE_HOST"),
+        os.environ.get("KUBERNETES_SERVICE_PORT"),
+    )
+    if info is None or not (host and port):
+        return info or kopf.login_with_kubeconfig(**kwargs)
+    # kopf asks for kubernetes.default.svc: that needs a cluster DNS that works before we do. The
+    # kubelet's own variables name the same Service by address, as client-go uses them.
+    bracketed = f"[{host}]" if ":" in host else host
+    return dataclasses.replace(info, server=f"https://{bracketed}:{port}")
