@@ -85,10 +85,11 @@ class Folder:
             handle = _walk(self._root, target.relative_to(self._root).parts)
         except OSError as error:
             raise unreadable(name, _reason(error), reason) from error
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(handle)
+            raise unreadable(name, "it is not a regular file", reason)
         with os.fdopen(handle, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise unreadable(name, "it is not a regular file", reason)
             if file.peek(len(_LFS_POINTER)).startswith(_LFS_POINTER):
                 raise unreadable(name, "it is a Git LFS pointer; fetch the real file", reason)
             yield file, status.st_size

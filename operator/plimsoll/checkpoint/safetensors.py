@@ -53,8 +53,6 @@ def read_header(file: BinaryIO, size: int, name: str) -> tuple[tuple[Tensor, ...
 
 def _parse(header: bytes, name: str) -> list[tuple[int, int, Tensor]]:
     """Begin, end and description of each tensor, by begin."""
-    if not header.startswith(b"{"):
-        raise _bad(name, "its header is not a JSON object")
     try:
         document = json.loads(
             header.decode(),
@@ -64,6 +62,8 @@ def _parse(header: bytes, name: str) -> list[tuple[int, int, Tensor]]:
         )
     except (ValueError, RecursionError) as error:
         raise _bad(name, f"its header is not JSON as expected: {str(error)[:100]}") from error
+    if not isinstance(document, dict):
+        raise _bad(name, "its header is not a JSON object")
     metadata = document.pop("__metadata__", None)
     if metadata is not None and not (
         isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())

@@ -1,0 +1,200 @@
+"""Our GGUF reader beside the reference package, and on files built to break it."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import TYPE_CHECKING, Any
+
+import gguf
+import numpy as np
+import pytest
+from gguf.constants import GGML_QUANT_SIZES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.checkpoint.gguf import GgufHeader, read_header
+from plimsoll.core.dtypes import GGUF_TYPES
+from plimsoll.core.errors import BadModel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack("<Q", len(data)) + data
+
+
+def pair(key: str | bytes, kind: int, value: bytes) -> bytes:
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def info(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+
+
+def build(
+    pairs: list[bytes],
+    infos: list[bytes],
+    data: int = 0,
+    *,
+    version: int = 3,
+    magic: bytes = b"GGUF",
+) -> bytes:
+    head = magic + struct.pack("<IQQ", version, len(infos), len(pairs)) + b"".join(pairs + infos)
+    return head + bytes(-len(head) % 32) + bytes(data)
+
+
+ARCH = pair("general.architecture", 8, text("llama"))
+GOOD = build([ARCH], [info("a", (32, 2), 0, 0), info("b", (32,), 2, 256)], 256 + 18)
+
+
+def ours(content: bytes) -> GgufHeader | BadModel:
+    try:
+        return read_header(io.BytesIO(content), len(content), "x.gguf")
+    except BadModel as error:
+        return error
+
+
+def write(path: Path, *, big: int = 3000) -> dict[str, Any]:
+    """A file by the reference writer; returns what it holds."""
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_block_count(2)
+    writer.add_embedding_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_context_length(2048)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_token_list([f"t{i}" for i in range(big)])
+    writer.add_token_types([1] * big)
+    writer.add_chat_template("x" * 5000)
+    writer.add_bool("general.flag", True)  # noqa: FBT003 - their signature
+    writer.add_array("general.small", [1, 2, 3])
+    tensors = {
+        "token_embd.weight": np.zeros((10, 64), np.float32),
+        "blk.0.x.weight": np.zeros((4, 64), np.float16),
+    }
+    for name, array in tensors.items():
+        writer.add_tensor(name, array)
+    quantised = gguf.quants.quantize(np.zeros((8, 64), np.float32), gguf.GGMLQuantizationType.Q4_1)
+    writer.add_tensor("blk.1.x.weight", quantised, raw_dtype=gguf.GGMLQuantizationType.Q4_1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return {
+        "token_embd.weight": ("F32", (10, 64), 2560),
+        "blk.0.x.weight": ("F16", (4, 64), 512),
+        "blk.1.x.weight": ("Q4_1", (8, 64), 320),
+    }
+
+
+def test_the_reference_writers_file_reads_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    expected = write(path)
+    header = ours(path.read_bytes())
+    assert isinstance(header, GgufHeader)
+    assert {t.name: (t.dtype, t.shape, t.size) for t in header.tensors} == expected
+    reader = gguf.GGUFReader(path)
+    assert {t.name: int(t.n_bytes) for t in reader.tensors} == {
+        t.name: t.size for t in header.tensors
+    }
+    assert {t.name: t.tensor_type.name for t in reader.tensors} == {
+        t.name: t.dtype for t in header.tensors
+    }
+    for key, value in header.metadata.items():
+        if not key.endswith("#length"):
+            assert reader.fields[key].contents() == value
+    assert header.metadata["llama.block_count"] == 2
+    assert header.metadata["general.flag"] is True
+    assert header.metadata["general.small"] == [1, 2, 3]
+    # Long things leave their length only.
+    assert "tokenizer.ggml.tokens" not in header.metadata
+    assert header.metadata["tokenizer.ggml.tokens#length"] == 3000
+    assert header.metadata["tokenizer.ggml.token_type#length"] == 3000
+    assert header.metadata["tokenizer.chat_template#length"] == 5000
+
+
+def test_the_table_of_types_is_the_references() -> None:
+    theirs = {int(kind): (kind.name, *GGML_QUANT_SIZES[kind]) for kind in GGML_QUANT_SIZES}
+    assert theirs == GGUF_TYPES
+
+
+def test_good_files() -> None:
+    for content in (GOOD, build([ARCH], [], version=2), build([], [])):
+        assert isinstance(ours(content), GgufHeader)
+
+
+def test_the_digest_covers_the_header_and_not_the_data() -> None:
+    header = ours(GOOD)
+    same = ours(GOOD[:-1] + b"x")
+    other = ours(GOOD.replace(b"llama", b"qwen2"))
+    assert isinstance(header, GgufHeader)
+    assert isinstance(same, GgufHeader)
+    assert isinstance(other, GgufHeader)
+    assert header.digest == same.digest != other.digest
+
+
+U32 = struct.pack("<I", 1)
+BROKEN: dict[str, bytes] = {
+    "empty": b"",
+    "not GGUF": build([], [], magic=b"GGML"),
+    "version 1": build([], [], version=1),
+    "version 4": build([], [], version=4),
+    "big-endian": b"GGUF" + struct.pack(">IQQ", 3, 0, 0),
+    "too many tensors": b"GGUF" + struct.pack("<IQQ", 3, (1 << 64) - 1, 0),
+    "too many pairs": b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 32),
+    "pairs promised, none there": b"GGUF" + struct.pack("<IQQ", 3, 0, 5),
+    "key beyond the file": build([struct.pack("<Q", 1000)], []),
+    "key of 2^63": build([struct.pack("<Q", 1 << 63) + b"x" * 64], []),
+    "key not UTF-8": build([pair(b"\xff\xfe", 4, U32)], []),
+    "repeated key": build([pair("a", 4, U32), pair("a", 4, U32)], []),
+    "unknown value type": build([pair("a", 13, U32)], []),
+    "text of 2^62": build([pair("a", 8, struct.pack("<Q", 1 << 62))], []),
+    "array of arrays": build([pair("a", 9, struct.pack("<IQ", 9, 1))], []),
+    "array of unknown": build([pair("a", 9, struct.pack("<IQ", 99, 1))], []),
+    "array of 2^62 texts": build([pair("a", 9, struct.pack("<IQ", 8, 1 << 62))], []),
+    "array of 2^62 numbers": build([pair("a", 9, struct.pack("<IQ", 10, 1 << 62))], []),
+    "array of 2^64-1 bytes": build([pair("a", 9, struct.pack("<IQ", 0, (1 << 64) - 1))], []),
+    "five dimensions": build([], [info("a", (1, 1, 1, 1, 1), 0, 0)], 4),
+    "unknown tensor type": build([], [info("a", (32,), 99, 0)], 128),
+    "a type that was removed": build([], [info("a", (32,), 4, 0)], 128),
+    "not whole blocks": build([], [info("a", (33,), 2, 0)], 128),
+    "shape overflows": build([], [info("a", (1 << 32, 1 << 32), 0, 0)], 128),
+    "beyond the file": build([], [info("a", (32,), 0, 0)], 127),
+    "offset beyond the file": build([], [info("a", (32,), 0, 1 << 40)], 128),
+    "offset not aligned": build([], [info("a", (8,), 0, 8)], 64),
+    "overlap": build([], [info("a", (32,), 0, 0), info("b", (32,), 0, 64)], 256),
+    "repeated tensor": build([], [info("a", (8,), 0, 0), info("a", (8,), 0, 32)], 64),
+    "alignment 0": build([pair("general.alignment", 4, struct.pack("<I", 0))], []),
+    "alignment 33": build([pair("general.alignment", 4, struct.pack("<I", 33))], []),
+    "alignment is text": build([pair("general.alignment", 8, text("32"))], []),
+    "git lfs pointer": b"version https://git-lfs.github.com/spec/v1\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused(name: str) -> None:
+    verdict = ours(BROKEN[name])
+    assert isinstance(verdict, BadModel)
+    assert (verdict.reason, verdict.file) == ("WeightsUnreadable", "x.gguf")
+    assert len(verdict.message) < 400
+
+
+@pytest.mark.parametrize("length", range(len(GOOD)))
+def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:
+    assert isinstance(ours(GOOD[:length]), BadModel)
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
+def test_one_changed_byte_raises_nothing_else(position: int, code: int) -> None:
+    content = bytearray(GOOD)
+    content[position] = code
+    ours(bytes(content))
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_raise_nothing_else(content: bytes) -> None:
+    ours(content)
+    ours(b"GGUF\x03\x00\x00\x00" + content)
