@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plimsoll.core.errors import PlimsollError
 
 _LABEL: Final = 26
-_AMOUNT: Final = 14
+_AMOUNT: Final = 18
 
 
 def render(answer: Fit, output: str) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import plimsoll
+
+#: The source tree, whether or not it is installed.
+ENVIRON = os.environ | {"PYTHONPATH": str(Path(plimsoll.__file__).parents[1])}
 PROBE = """
 import sys
 before = set(sys.modules)
@@ -43,11 +49,15 @@ NO_IO = (
 )
 def test_only_the_standard_library_is_loaded(module: str, forbidden: tuple[str, ...]) -> None:
     code = PROBE.format(module=module, forbidden=forbidden)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRON
+    )
     assert done.stdout.strip() == "[] []"
 
 
 def test_the_package_itself_is_free() -> None:
     code = "import sys, plimsoll; print(plimsoll.__version__, [m for m in sys.modules if 'plimsoll' in m])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRON
+    )
     assert done.stdout.strip() == "0.1.0 ['plimsoll']"

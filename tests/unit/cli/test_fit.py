@@ -1,0 +1,370 @@
+"""``plimsoll fit`` as a user and a script see it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import plimsoll
+from plimsoll.cli.__main__ import main
+from plimsoll.core.units import GIB
+from tests.unit.checkpoint.test_gguf import write
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 131072,
+    "torch_dtype": "bfloat16",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "intermediate_size": 14336,
+}
+#: The source tree, whether or not it is installed.
+ENVIRON = os.environ | {"PYTHONPATH": str(Path(plimsoll.__file__).parents[1])}
+GPU = ("--engine", "LightLLM", "--engine-version", "1.2.0", "--gpu-total", "79.19GiB")
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, Any]:
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+
+@pytest.fixture
+def fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+
+    def run(*args: str, model: str | Path = path) -> Outcome:
+        capsys.readouterr()
+        code = main(["fit", str(model), *args])
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+def test_the_model_part_alone(fit: Any) -> None:
+    outcome = fit("-o", "json")
+    document = outcome.json()
+    assert (outcome.code, outcome.err) == (0, "")
+    assert document["schema"] == "plimsoll.dev/fit.v1"
+    assert document["model"] == {
+        "architecture": "LlamaForCausalLM",
+        "attention": "GQA",
+        "layers": 32,
+        "contextLength": 131072,
+    }
+    assert document["perToken"] == {
+        "kvBytesAllLayersFull": 131072,
+        "kvBytesWindowsHonoured": 131072,
+        "kvBytesPerRank": None,
+    }
+    assert (document["budget"], document["engine"], document["confidence"]) == (None, None, "exact")
+
+
+def test_the_whole_answer(fit: Any) -> None:
+    document = fit(*GPU, "-o", "json").json()
+    budget = document["budget"]
+    assert (
+        budget["kv"]
+        == budget["freeAfterInit"]
+        - budget["weights"]
+        - sum(budget["reserve"].values())
+        - budget["safety"]
+    )
+    assert document["maxTotalTokenNum"] == budget["kv"] // 131072
+    assert f"--max_total_token_num={document['maxTotalTokenNum']}" in document["engine"]["args"]
+    assert document["confidence"] == "estimated"
+    assert any("computed from the config" in warning for warning in document["warnings"])
+
+
+def test_every_format_says_the_same(fit: Any) -> None:
+    document = fit(*GPU, "-o", "json").json()
+    assert yaml.safe_load(fit(*GPU, "-o", "yaml").out) == document
+    assert fit(*GPU, "-o", "args").out.splitlines() == document["engine"]["args"]
+    text = fit(*GPU).out
+    for number in (
+        document["maxTotalTokenNum"],
+        document["budget"]["kv"],
+        document["budget"]["safety"],
+    ):
+        assert f"{number:,}" in text
+    for term in document["budget"]["reserve"]:
+        assert term in text
+
+
+def test_the_table_of_terms_adds_up(fit: Any) -> None:
+    lines = fit(*GPU).out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("free after start"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("= KV cache"))
+    amounts = [int(line[26:44].replace(",", "")) for line in lines[start : end + 1]]
+    assert sum(amounts[:-1]) == amounts[-1]
+
+
+def test_does_not_fit_is_exit_1_with_the_whole_document(fit: Any) -> None:
+    outcome = fit("--engine", "LightLLM", "--gpu-total", "12GiB", "-o", "json")
+    document = outcome.json()
+    assert outcome.code == 1
+    assert document["maxTotalTokenNum"] == 0
+    assert document["budget"]["kv"] < 0
+    assert document["error"]["reason"] == "WeightsDoNotFit"
+    assert len(outcome.err.splitlines()) == 1
+    assert "budget.weights" in outcome.err
+    assert fit("--engine", "LightLLM", "--gpu-total", "12GiB", "-o", "args").out == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "reason", "field"),
+    [
+        (("--gpu-total", "80GiB"), 2, "InvalidArgument", "--engine"),  # a GPU without an engine
+        (("--engine-arg=--tp=2",), 2, "InvalidArgument", "--engine"),
+        (
+            ("--engine", "LightLLM", "--gpu-total", "80GB", "--gpu-free", "81GB"),
+            2,
+            "InvalidArgument",
+            "--gpu-free",
+        ),
+        ((*GPU, "--gpu-free-after-init", "80GiB"), 2, "InvalidArgument", "--gpu-free-after-init"),
+        (("--engine", "LightLLM", "--gpu-name", "H100"), 2, "InvalidArgument", "--gpu-total"),
+        ((*GPU, "--weights", "1GiB", "--weights", "1GiB"), 2, "InvalidArgument", "weights"),
+        (("--gpu-total", "80 gigs"), 2, "InvalidArgument", "arguments"),
+        (("--gpu-total", "-1"), 2, "InvalidArgument", "arguments"),
+        (("--gpu-total", "0"), 2, "InvalidArgument", "arguments"),
+        (("--tensor", "0"), 2, "InvalidArgument", "arguments"),
+        (("--tensor", " 2"), 2, "InvalidArgument", "arguments"),
+        (("--tensor", "1_0"), 2, "InvalidArgument", "arguments"),
+        (("--tens", "2"), 2, "InvalidArgument", "arguments"),  # no abbreviations
+        (("--nonsense",), 2, "InvalidArgument", "arguments"),
+        (("--gpu", "H100-80GB"), 2, "InvalidArgument", "--gpu"),
+        (("--mode", "Engine"), 2, "InvalidArgument", "--mode"),
+        (("--dtype", "bf17"), 2, "InvalidArgument", "kvCacheDType"),
+        ((*GPU, "--engine-arg=--mem_fraction=0.9"), 2, "FlagNotAllowed", "spec.engine.args[0]"),
+        (
+            (*GPU, "--context", "4096", "--engine-arg=--max_req_total_len=8192"),
+            2,
+            "InvalidArgument",
+            "--max_req_total_len",
+        ),
+        (("--engine", "VLLM"), 3, "UnsupportedEngine", "spec.engine.type"),
+        (("--pipeline", "2"), 3, "UnsupportedParallelism", "--pipeline"),
+        (
+            (*GPU[:2], "--engine-version", "0.0.1"),
+            3,
+            "UnsupportedEngineVersion",
+            "spec.engine.version",
+        ),
+        ((*GPU, "--tensor", "16"), 3, "UnsupportedParallelism", "spec.parallelism.tensor"),
+    ],
+)
+def test_refusals_are_one_line_and_one_object(
+    fit: Any, args: tuple[str, ...], code: int, reason: str, field: str
+) -> None:
+    outcome = fit(*args, "-o", "json")
+    assert outcome.code == code
+    document = outcome.json()
+    assert document.keys() == {"schema", "error"}
+    assert document["error"].keys() == {"reason", "message", "field", "file", "value"}
+    assert (document["error"]["reason"], document["error"]["field"]) == (reason, field)
+    assert len(outcome.err.splitlines()) == 1
+    assert reason in outcome.err
+    assert field in outcome.err
+    plain = fit(*args)
+    assert (plain.code, plain.out) == (code, "")
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "reason", "field"),
+    [
+        ("{", 2, "ConfigUnreadable", None),
+        ('{"model_type": "mamba2"}', 3, "UnsupportedArchitecture", "model_type"),
+        (
+            json.dumps(CONFIG | {"num_hidden_layers": -1}),
+            2,
+            "ConfigUnreadable",
+            "num_hidden_layers",
+        ),
+    ],
+)
+def test_a_bad_model_names_its_file(
+    fit: Any, tmp_path: Path, content: str, code: int, reason: str, field: str | None
+) -> None:
+    (tmp_path / "config.json").write_text(content)
+    for model in (tmp_path / "config.json", tmp_path):
+        outcome = fit("-o", "json", model=model)
+        error = outcome.json()["error"]
+        assert (outcome.code, error["reason"], error["field"], error["file"]) == (
+            code,
+            reason,
+            field,
+            "config.json",
+        )
+        assert "config.json" in outcome.err
+
+
+def test_no_model(fit: Any, tmp_path: Path) -> None:
+    outcome = fit("-o", "json", model=tmp_path / "absent")
+    assert (outcome.code, outcome.json()["error"]["reason"]) == (2, "ModelNotFound")
+
+
+def test_a_hostile_name_stays_on_one_line(fit: Any, tmp_path: Path) -> None:
+    outcome = fit(model=tmp_path / "a\n\x1b[31mb")
+    assert outcome.code == 2
+    assert len(outcome.err.splitlines()) == 1
+    assert "\x1b" not in outcome.err
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, fit: Any) -> None:
+    class Stdin:
+        buffer = io.BytesIO(json.dumps(CONFIG).encode())
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    assert fit("-o", "json", model="-").json()["perToken"]["kvBytesAllLayersFull"] == 131072
+    Stdin.buffer = io.BytesIO(b" " * ((1 << 20) + 1))
+    assert fit(model="-").code == 2
+
+
+def test_a_gguf_file_and_its_folder(fit: Any, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    write(tmp_path / "sub" / "m.gguf")
+    args = (
+        "--engine",
+        "LlamaCpp",
+        "--engine-version",
+        "2026.10+cpu",
+        "--gpu-total",
+        "300MiB",
+        "-o",
+        "json",
+    )
+    by_file = fit(*args, model=tmp_path / "sub" / "m.gguf")
+    by_folder = fit(*args, model=tmp_path / "sub")
+    assert by_file.code == by_folder.code == 0
+    assert by_file.json() == by_folder.json()
+    document = by_file.json()
+    assert document["budget"]["weights"] == 2560 + 512 + 320
+    assert document["budget"]["freeAfterInit"] == 300 * 1024**2  # a CPU build: no context
+    assert document["maxContextLength"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("flags", "total", "free", "after"),
+    [
+        (("--gpu-total", "80GiB"), 80, 80, None),
+        (("--gpu-total", "80GiB", "--gpu-free", "70GiB"), 80, 70, None),
+        (("--gpu-total", "80GiB", "--gpu-free-after-init", "60GiB"), 80, 80, 60),
+        (
+            ("--gpu-total", "80GiB", "--gpu-free", "70GiB", "--gpu-free-after-init", "60GiB"),
+            80,
+            70,
+            60,
+        ),
+        (("--nvml-total", "81GiB", "--gpu-total", "80GiB"), 80, 80, None),
+        (("--gpu-free", "70GiB"), 70, 70, None),
+    ],
+)
+def test_the_more_specific_flag_wins(
+    fit: Any, flags: tuple[str, ...], total: int, free: int, after: int | None
+) -> None:
+    document = fit(*GPU[:4], *flags, "-o", "json").json()
+    budget = document["budget"]
+    assert budget["deviceTotal"] == total * GIB
+    assert budget["deviceFree"] == free * GIB
+    assert budget["freeAfterInit"] == (after * GIB if after else free * GIB - 51 * GIB // 100)
+    assert any("--gpu-total" in warning for warning in document["warnings"]) == (
+        "--gpu-total" not in flags
+    )
+
+
+def test_weights_are_taken_as_given(fit: Any) -> None:
+    document = fit(*GPU, "--weights", "14.96GiB", "-o", "json").json()
+    assert document["budget"]["weights"] == 16_063_177_687
+    assert not any("computed" in warning for warning in document["warnings"])
+
+
+def test_context_and_the_engines_own_flag_are_one_setting(fit: Any) -> None:
+    ours = fit(*GPU, "--context", "8192", "-o", "json").json()
+    theirs = fit(*GPU, "--engine-arg=--max_req_total_len=8192", "-o", "json").json()
+    both = fit(
+        *GPU, "--context", "8192", "--engine-arg=--max_req_total_len=8192", "-o", "json"
+    ).json()
+    assert ours == theirs == both
+    assert ours["concurrencyAtContext"]["context"] == 8192
+
+
+def test_sizing_flags_are_parsed_and_unlisted_ones_are_said(fit: Any) -> None:
+    known = fit(*GPU, "--engine-arg=--data_type=float32", "-o", "json").json()
+    assert known["perToken"]["kvBytesPerRank"] == 262_144
+    unlisted = fit(*GPU, "--engine-arg=--brand_new", "--engine-arg=7", "-o", "json").json()
+    assert any("--brand_new" in warning for warning in unlisted["warnings"])
+
+
+def test_help_names_every_flag_that_exists_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["fit", "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for flag in [
+        "--gpu-name",
+        "--gpu-total",
+        "--nvml-total",
+        "--gpu-free",
+        "--gpu-free-after-init",
+        "--weights",
+        "--engine",
+        "--engine-version",
+        "--engine-arg",
+        "--tensor",
+        "--pipeline",
+        "--dtype",
+        "--kv-cache-dtype",
+        "--context",
+        "--mode",
+        "-o",
+    ]:
+        assert flag in text
+    assert "--gpu " not in text
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll.cli", "fit", str(tmp_path), *GPU, "-o", "args"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRON,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("--max_total_token_num=")
+    broken = subprocess.run(
+        [sys.executable, "-m", "plimsoll.cli", "fit", str(tmp_path / "no")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRON,
+    )
+    assert (broken.returncode, broken.stdout) == (2, "")
+
+
+def test_no_command_is_a_refusal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "COMMAND" in capsys.readouterr().err
