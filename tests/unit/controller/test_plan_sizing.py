@@ -56,13 +56,13 @@ TABLE = [
         conditions={"Accepted": "True Valid", "ModelReady": "Unknown Checking",
                     "CapacityAvailable": "Unknown SizingPending", "Sized": "Unknown SizingPending",
                     "RolledOut": "False WaitingForSizing", "Available": "False NoReadyReplicas",
-                    "Ready": "False WaitingForSizing", "Reconciling": "True WaitingForSizing"},
+                    "Ready": "Unknown SizingPending", "Reconciling": "True SizingPending"},
         events=["Normal SizingStarted"],
     ),
     waiting(
         "nobody has looked at the pod yet", sizing(),
         writes=[], events=[],
-        conditions={"Sized": "Unknown SizingPending", "Reconciling": "True WaitingForSizing"},
+        conditions={"Sized": "Unknown SizingPending", "Reconciling": "True SizingPending"},
     ),
     waiting(
         "no GPU is free", unschedulable(sizing(), NO_GPU),
@@ -124,7 +124,8 @@ TABLE = [
     waiting(
         "the sizer measures", sizer_state(scheduled(sizing()), running={}),
         writes=[], events=[],
-        conditions={"CapacityAvailable": "True Scheduled", "Sized": "Unknown SizingRunning"},
+        conditions={"CapacityAvailable": "True Scheduled", "Sized": "Unknown SizingRunning",
+                    "Ready": "Unknown SizingRunning"},
     ),
     waiting(
         "a result: it is persisted, and nothing else is written yet", ended(sizing()),

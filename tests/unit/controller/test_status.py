@@ -1,0 +1,108 @@
+"""Conditions: one of each type, since when, and the one sentence that sums them up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from plimsoll.controller.observed import observe_from
+from plimsoll.controller.status import (
+    LADDER,
+    Condition,
+    merged,
+    sentence,
+    summary,
+    timestamp,
+    written,
+)
+from tests.unit.controller.builders import NOW, body
+
+OK = dict.fromkeys(LADDER, ("True", "Fine"))
+
+SUMMARIES: list[tuple[str, dict[str, tuple[str, str]], str]] = [
+    ("all true", {}, "True Ready"),
+    ("a cause", {"Sized": ("False", "WeightsDoNotFit")}, "False WeightsDoNotFit"),
+    (
+        "the first of two causes",
+        {"CapacityAvailable": ("False", "Unschedulable"), "Sized": ("False", "NVMLUnavailable")},
+        "False Unschedulable",
+    ),
+    (
+        "a crash says more than that the rollout is not done",
+        {"RolledOut": ("False", "Progressing"), "Available": ("False", "CrashLoop")},
+        "False CrashLoop",
+    ),
+    (
+        "a rollout that is not done says more than that nothing is ready",
+        {"RolledOut": ("False", "Progressing"), "Available": ("False", "NoReadyReplicas")},
+        "False Progressing",
+    ),
+    (
+        "while it is measured, that is how far we are",
+        {
+            "ModelReady": ("Unknown", "Checking"),
+            "Sized": ("Unknown", "SizingRunning"),
+            "RolledOut": ("False", "WaitingForSizing"),
+        },
+        "Unknown SizingRunning",
+    ),
+    (
+        "a cause goes before everything unknown",
+        {"Accepted": ("Unknown", "Asked"), "ModelReady": ("False", "VolumePending")},
+        "False VolumePending",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"), [row[1:] for row in SUMMARIES], ids=[row[0] for row in SUMMARIES]
+)
+def test_summary(found: dict[str, tuple[str, str]], wanted: str) -> None:
+    ladder = [Condition(kind, *pair, f"About {kind}.") for kind, pair in (OK | found).items()]
+    ready = summary(ladder, "Send requests.")
+    assert f"{ready.status} {ready.reason}" == wanted
+    assert ready.message.startswith("About" if found else "Send")
+
+
+def test_a_later_word_replaces_an_earlier_one_and_the_order_is_for_reading() -> None:
+    found = merged(
+        [
+            Condition("Sized", "Unknown", "A", "a"),
+            Condition("Accepted", "True", "B", "b"),
+            Condition("Sized", "False", "C", "c"),
+        ]
+    )
+    assert [(c.type, c.reason) for c in found] == [("Accepted", "B"), ("Sized", "C")]
+
+
+def test_since_when() -> None:
+    """The time of the transition survives another reason, not another status."""
+    first = observe_from(body())
+    conditions = written(first, [Condition("Sized", "False", "A", "a.")], NOW)
+    second = observe_from(body(generation=2, status={"conditions": conditions}))
+    later = NOW + timedelta(hours=1)
+    (same,) = written(second, [Condition("Sized", "False", "B", "b.")], later)
+    assert same == {
+        "type": "Sized",
+        "status": "False",
+        "reason": "B",
+        "message": "b.",
+        "observedGeneration": 2,
+        "lastTransitionTime": timestamp(NOW),
+    }
+    (other,) = written(second, [Condition("Sized", "True", "B", "b.")], later)
+    assert other["lastTransitionTime"] == "2026-12-01T13:00:00Z"
+
+
+def test_messages_are_one_line_of_bounded_length() -> None:
+    (made,) = written(
+        observe_from(body()), [Condition("Sized", "False", "A", "x\n  y" * 1000)], NOW
+    )
+    assert made["message"].startswith("x yx y")
+    assert len(made["message"]) == 1024
+    assert made["message"].endswith(".")
+
+
+def test_sentence() -> None:
+    assert sentence("two\n lines..") == "two lines."
