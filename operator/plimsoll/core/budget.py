@@ -18,7 +18,7 @@ from plimsoll.core.device import Device
 from plimsoll.core.engines import Pinned, Situation, lookup
 from plimsoll.core.errors import BadArgument, BadModel, DoesNotFit
 from plimsoll.core.kv import CacheSize, cache_size
-from plimsoll.core.report import Budget, Report, is_model_file
+from plimsoll.core.report import CONFIDENCES, Budget, Report, is_model_file
 from plimsoll.core.request import SizingRequest
 from plimsoll.core.units import MAX_AMOUNT
 from plimsoll.core.weights import Manifest, RankWeights, check_complete, computed
@@ -231,7 +231,6 @@ def fit(
     """
     request = (settings or SizingRequest()).validated()
     spec = read_spec(config)
-    warnings = list(spec.notes)
     if not request.engine_type:
         if device is not None:
             raise BadArgument("a device needs an engine; name one", field="engine")
@@ -239,18 +238,12 @@ def fit(
             spec,
             request,
             _cache(spec, request),
-            warnings=tuple(warnings),
+            warnings=spec.notes,
             confidence=_model_only(spec),
         )
     engine = lookup(request.engine_type)
     engine.check_args(request.engine_args, request.engine_env)
-    if tensors is not None and tensors.format not in {*engine.formats, "computed"}:
-        raise BadModel(
-            f"{engine.type} does not load {tensors.format} weights; it needs {' or '.join(sorted(engine.formats))}",
-            reason="WeightsUnreadable",
-            field="spec.engine.type",
-            value=tensors.format,
-        )
+    _check_format(engine, tensors)
     request, unknown = engine.adopt(request)
     answer = Fit(
         spec,
@@ -259,7 +252,7 @@ def fit(
         kv_bytes_per_rank=engine.cell(spec, request),
         engine=engine,
         confidence="estimated" if unknown else _model_only(spec),
-        warnings=(*warnings, *unknown),
+        warnings=(*spec.notes, *unknown),
     )
     if device is None:
         return answer
@@ -277,18 +270,8 @@ def _on_device(
 ) -> Fit:
     """Add budget, allocation and flags."""
     spec, request = answer.spec, answer.request
-    warnings = list(answer.warnings)
     held = _weights(engine, spec, request, tensors, weights)
-    if tensors is None and weights is None:
-        warnings.append("no weights were given; their size is computed from the config")
-    if (
-        request.context_length
-        and spec.context_length
-        and request.context_length > spec.context_length
-    ):
-        warnings.append(
-            f"contextLength {request.context_length} is more than the model's {spec.context_length}, which is used"
-        )
+    notes = _assumptions(spec, request, computed_weights=tensors is None and weights is None)
     after_init = device.free_after_init
     if after_init is None:
         after_init = device.free - engine.preinit(request, wide=wide)
@@ -312,20 +295,44 @@ def _on_device(
         safety=allocation.safety,
         kv=allocation.kv,
     )
+    worth = (answer.confidence, engine.confidence, "estimated" if notes else "exact")
     error = allocation.error or _below_minimum(request, allocation)
     complete = replace(
         answer,
         device=device,
         budget=budget,
         allocation=allocation,
-        # Neither engine has a public calibration line: their reserve is never called exact.
-        confidence="estimated",
-        warnings=(*warnings, *allocation.notes),
+        confidence=max(worth, key=CONFIDENCES.index),
+        warnings=(*answer.warnings, *notes, *allocation.notes),
         error=error,
     )
     if error is None:
         complete = replace(complete, args=tuple(engine.pinned_args(complete.pinned(), request)))
     return complete
+
+
+def _check_format(engine: Engine, tensors: Manifest | None) -> None:
+    if tensors is not None and tensors.format not in {*engine.formats, "computed"}:
+        wanted = " or ".join(sorted(engine.formats))
+        raise BadModel(
+            f"{engine.type} does not load {tensors.format} weights; it needs {wanted}",
+            reason="WeightsUnreadable",
+            field="spec.engine.type",
+            value=tensors.format,
+        )
+
+
+def _assumptions(
+    spec: ModelSpec, request: SizingRequest, *, computed_weights: bool
+) -> tuple[str, ...]:
+    """What was assumed before the engine's law, for people."""
+    notes = []
+    if computed_weights:
+        notes.append("no weights were given; their size is computed from the config")
+    wanted, limit = request.context_length, spec.context_length
+    if wanted and limit and wanted > limit:
+        notes.append(f"contextLength {wanted} is more than the model's {limit}, which is used")
+    return tuple(notes)
 
 
 def _weights(

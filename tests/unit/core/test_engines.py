@@ -421,6 +421,11 @@ def test_largest(least: int, most: int, limit: int, found: int | None) -> None:
     assert largest(least, most, lambda n: n <= limit) == found
 
 
+def test_no_reserve_is_called_exact() -> None:
+    assert {engine.confidence for engine in ENGINES.values()} == {"estimated"}
+    assert big(LLAMA3).confidence == smol(8192).confidence == "estimated"
+
+
 def test_specs_are_values() -> None:
     assert isinstance(read_spec(LLAMA3), ModelSpec)
     assert hash(read_spec(LLAMA3)) == hash(read_spec(dict(LLAMA3)))

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import plimsoll
+from plimsoll import core
+from plimsoll.core import budget
 
 #: The source tree, whether or not it is installed.
 ENVIRON = os.environ | {"PYTHONPATH": str(Path(plimsoll.__file__).parents[1])}
@@ -53,6 +55,12 @@ def test_only_the_standard_library_is_loaded(module: str, forbidden: tuple[str, 
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRON
     )
     assert done.stdout.strip() == "[] []"
+
+
+def test_fit_is_where_the_documentation_says() -> None:
+    assert core.fit is budget.fit
+    with pytest.raises(AttributeError):
+        _ = core.absent
 
 
 def test_the_package_itself_is_free() -> None:

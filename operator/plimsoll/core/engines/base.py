@@ -124,6 +124,10 @@ class Engine(Protocol):
     def token_meaning(self) -> str:
         """What its token number counts, see ``report.TOKEN_MEANINGS``."""
 
+    @property
+    def confidence(self) -> str:
+        """What its reserve is worth: exact, calibrated or estimated."""
+
     def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
         """Refuse arguments and environment names that Plimsoll itself must set.
 

@@ -89,6 +89,9 @@ class LightLLM:
     kv_dtypes: ClassVar[Mapping[str, str]] = _DTYPE_NAMES
     token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret; windows are ignored
 
+    # No public start-up log calibrates it: never called exact.
+    confidence: ClassVar[str] = "estimated"
+
     def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
         """See Engine."""
         FLAGS.check(args, env_names)

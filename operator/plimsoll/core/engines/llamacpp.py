@@ -59,6 +59,9 @@ class LlamaCpp:
     kv_dtypes: ClassVar[Mapping[str, str]] = _DTYPE_NAMES
     token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret
 
+    # No public start-up log calibrates it: never called exact.
+    confidence: ClassVar[str] = "estimated"
+
     def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
         """See Engine."""
         FLAGS.check(args, env_names)
