@@ -17,9 +17,9 @@ import socket
 import sys
 import time
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from plimsoll import __version__
 from plimsoll.controller import handlers, kube, logs, plan
 from plimsoll.controller.objects.context import BuildContext
 from plimsoll.controller.runtime import EXIT_FAILED, Edges, Operator
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="plimsoll-operator",
         description="Sizes and runs LLM servers. It is configured by environment variables.",
     )
-    parser.add_argument("--version", action="version", version=f"plimsoll {version('plimsoll')}")
+    parser.add_argument("--version", action="version", version=f"plimsoll {__version__}")
     parser.parse_args(argv)
     try:
         settings = Settings.from_env(os.environ, socket.gethostname())
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"plimsoll-operator: {error}\n")
         return EXIT_BAD_SETTINGS
     logs.configure(settings.log_level, settings.log_format)
-    logger.info("plimsoll %s", version("plimsoll"))
+    logger.info("plimsoll %s", __version__)
     try:
         return asyncio.run(serve(settings))
     except Exception:

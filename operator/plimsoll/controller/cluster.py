@@ -176,6 +176,10 @@ class Cluster(Protocol):
         """
         ...
 
-    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Merge a repeated occurrence into an Event."""
+    async def create_event(self, obj: Object) -> bool:
+        """Create an Event; False where one of that name exists (events may not be read)."""
+        ...
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
+        """Merge a repeated occurrence into an Event; returns the live one."""
         ...

@@ -9,13 +9,13 @@ This is the one place where HTTP codes become outcomes (`outcome_of`).
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
+from plimsoll import __version__
 from plimsoll.controller.cluster import (
     API_VERSION,
     EVENTS,
@@ -75,7 +75,7 @@ class KubeCluster:
     def __init__(self, client: Any, timeout: float = REQUEST_SECONDS) -> None:  # noqa: ANN401  # the client library ships no type information
         self._client = client
         self._timeout = timeout
-        client.user_agent = f"plimsoll-operator/{version('plimsoll')}"
+        client.user_agent = f"plimsoll-operator/{__version__}"
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,9 +167,17 @@ class KubeCluster:
             missing_ok=True,
         )
 
-    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def create_event(self, obj: Object) -> bool:
+        """See `Cluster.create_event`."""
+        try:
+            await self._must("POST", EVENTS.path(obj["metadata"]["namespace"]), body=obj)
+        except Conflict:
+            return False
+        return True
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
         """See `Cluster.patch_event`."""
-        await self._must(
+        return await self._must(
             "PATCH", EVENTS.path(namespace, name), body=dict(patch), content_type=_MERGE
         )
 

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-_QUIET = ("kopf._core.reactor.running", "aiohttp.access", "asyncio")
+_QUIET = ("kopf.objects", "kopf._core.reactor.running", "aiohttp.access", "asyncio")
 
 
 class JsonFormatter(logging.Formatter):

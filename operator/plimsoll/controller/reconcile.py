@@ -100,6 +100,7 @@ class Reconciler:
             await self._confirm(raw)
         changed = False
         for action in actions:
+            logger.info("%s/%s: %s", *_key(raw), _words(action))
             match action:
                 case Apply(obj=obj):
                     changed |= self._store.put(await self._cluster.apply(obj))
@@ -145,6 +146,19 @@ class Reconciler:
             self._store.remove(raw)
             return False
         return self._store.put(live)
+
+
+def _key(raw: Mapping[str, Any]) -> Key:
+    return raw["metadata"]["namespace"], raw["metadata"]["name"]
+
+
+def _words(action: Action) -> str:
+    match action:
+        case Delete():
+            return f"delete {action.kind} {action.name}"
+        case _:
+            verb = type(action).__name__.lower()
+            return f"{verb} {action.obj['kind']} {action.obj['metadata']['name']}"
 
 
 def _ours(raw: Mapping[str, Any], live: Object) -> Object:

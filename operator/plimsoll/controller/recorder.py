@@ -68,28 +68,25 @@ class Recorder:
         """Post one note about a server; failures are logged and forgotten."""
         name = _event_name(server, note)
         try:
-            count = self._counts.get(name, 0)
-            if count == 0:
-                live = await self._cluster.create(self._event(server, note, name))
-                # An Event of a previous life of this process goes on counting.
-                count = int(live.get("count") or 1)
-                fresh = live.get("lastTimestamp") == live.get("firstTimestamp") and count == 1
-                if not fresh or live.get("reportingInstance") != self._instance:
-                    count += 1
-                    await self._repeat(server, name, count)
-            else:
-                count += 1
-                await self._repeat(server, name, count)
-            self._remember(name, count)
+            await self._post(server, note, name)
             self._metrics.events.inc(outcome="posted")
         except (Retry, Refused) as error:
             self._counts.pop(name, None)  # it may have expired: create it anew next time
             self._metrics.events.inc(outcome="lost")
             logger.warning("event %s not posted: %s", note.reason, error)
 
-    async def _repeat(self, server: Mapping[str, Any], name: str, count: int) -> None:
-        patch = {"count": count, "lastTimestamp": self._stamp()}
-        await self._cluster.patch_event(server["metadata"]["namespace"], name, patch)
+    async def _post(self, server: Mapping[str, Any], note: Note, name: str) -> None:
+        count = self._counts.get(name, 0)
+        if count == 0 and await self._cluster.create_event(self._event(server, note, name)):
+            self._remember(name, 1)
+            return
+        patch: dict[str, Any] = {"lastTimestamp": self._stamp()}
+        if count:
+            patch["count"] = count + 1
+        # Where a previous life of this process made the Event, its count is known only from the
+        # answer; one occurrence stays uncounted, which is cheaper than the right to read events.
+        live = await self._cluster.patch_event(server["metadata"]["namespace"], name, patch)
+        self._remember(name, int(live.get("count") or 1))
 
     def _remember(self, name: str, count: int) -> None:
         self._counts[name] = count

@@ -140,13 +140,16 @@ class FakeCluster:
     async def patch_status(self, obj: Object) -> Object | None:
         return self._write("status", obj, lambda: self._status(obj))
 
-    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def create_event(self, obj: Object) -> bool:
+        return self._write("event", obj, lambda: self._create_event(obj))
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
         obj = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": name},
         }
-        self._write("event", obj, lambda: self._patch(obj, patch))
+        return self._write("event", obj, lambda: self._patch(obj, patch))
 
     # -- what people, kubelets and other controllers do -----------------------------------------
 
@@ -261,12 +264,18 @@ class FakeCluster:
         self._applied[where, STATUS_MANAGER] = copy.deepcopy(body)
         return self._store(where, old, new)
 
-    def _patch(self, obj: Object, patch: Mapping[str, Any]) -> None:
+    def _create_event(self, obj: Object) -> bool:
+        if _where(obj) in self.objects:
+            return False
+        self._create(obj)
+        return True
+
+    def _patch(self, obj: Object, patch: Mapping[str, Any]) -> Object:
         where = _where(obj)
         old = self.objects.get(where)
         if old is None:
             raise Refused(404, "NotFound", f"{where} not found")
-        self._store(where, old, {**copy.deepcopy(old), **patch})
+        return self._store(where, old, {**copy.deepcopy(old), **patch})
 
     def _delete(self, where: Where, uid: str) -> None:
         old = self.objects.get(where)

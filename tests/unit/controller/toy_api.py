@@ -37,6 +37,7 @@ class ToyApi:
     on_watch: Callable[[str], list[dict[str, Any]] | int | None] = lambda _plural: None
     host: str = ""
     version: int = 100
+    lease: dict[str, Any] | None = None
 
     async def __aenter__(self) -> Self:
         self._streams: dict[str, list[asyncio.Queue[dict[str, Any] | None]]] = {}
@@ -74,12 +75,23 @@ class ToyApi:
         self.requests.append((request.method, request.path, dict(request.query), parsed))
         if self.answer is not None:
             return await self.answer(request)
+        if "/leases" in request.path:
+            return self._lease(parsed)
         for resource in WATCHED:
             if request.path == resource.path():
                 if "watch" in request.query:
                     return await self._watch(request, resource)
                 return self._list(resource)
         return self._discover(request.path)
+
+    def _lease(self, body: Any) -> web.Response:  # JSON
+        if body is not None:
+            self.version += 1
+            body["metadata"] |= {"uid": "u-lease", "resourceVersion": str(self.version)}
+            self.lease = body
+        elif self.lease is None:
+            return web.json_response({"kind": "Status", "code": 404}, status=404)
+        return web.json_response(self.lease)
 
     def _list(self, resource: Resource) -> web.Response:
         items = self.objects.get(resource.plural, [])
