@@ -212,6 +212,13 @@ def test_an_unknown_architecture(bare: Sizer) -> None:
     assert why.file == "config.json"
 
 
+def test_a_bad_model_is_told_before_a_driver_is_waited_for(bare: Sizer) -> None:
+    safetensors_folder(bare.folder / "model", model_type="nobody")
+    bare.gpus(GPU, fail=9)
+    bare.env |= {"PLIMSOLL_NVML_WAIT": "50", "PLIMSOLL_DEADLINE": "20"}
+    failure(bare.run(), 3, "UnsupportedArchitecture")
+
+
 # ---- exit 4: NVML -----------------------------------------------------------------------------------------
 
 
