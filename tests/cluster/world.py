@@ -6,6 +6,7 @@ import json
 import struct
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster_kit.rest import ISRV
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ENGINE_IMAGE = "localhost/plimsoll-demo-llamacpp:0.1.0"
 SMOL = "SmolLM2-135M-Instruct"
+GGUF = f"{SMOL}.Q4_1.gguf"
 NODE_A, NODE_B = "node-a", "node-b"
 
 
@@ -104,14 +106,23 @@ class Tenant:
     def delete(self) -> None:
         """Everything, so that the next test finds free GPUs."""
         rest = self.world.rest
+        rest.call("DELETE", self.servers)
+        rest.call("DELETE", f"{self.apps}/deployments")
+        # No request is drained here: a namespace otherwise waits for the pods' whole grace period.
+        rest.call("DELETE", f"{self.core}/pods?gracePeriodSeconds=1")
         rest.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
-        wait(lambda: rest.get(f"/api/v1/namespaces/{self.namespace}") is None, 60, "namespace gone")
+        wait(lambda: not self.pods(), 60, "pods gone and GPUs free")
         rest.call("DELETE", f"/api/v1/persistentvolumes/{self.namespace}-models")
 
     @property
     def core(self) -> str:
         """Path of the core group in this namespace."""
         return f"/api/v1/namespaces/{self.namespace}"
+
+    @property
+    def apps(self) -> str:
+        """Path of the apps group in this namespace."""
+        return f"/apis/apps/v1/namespaces/{self.namespace}"
 
     @property
     def servers(self) -> str:
@@ -138,9 +149,7 @@ class Tenant:
 
     def deployment(self, name: str = "smollm2") -> dict[str, Any] | None:
         """The child Deployment."""
-        found: dict[str, Any] | None = self.world.rest.get(
-            f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{name}"
-        )
+        found: dict[str, Any] | None = self.world.rest.get(f"{self.apps}/deployments/{name}")
         return found
 
     def pods(self, selector: str = "") -> list[dict[str, Any]]:
@@ -194,6 +203,7 @@ def server_spec(
     sub_path: str = SMOL,
     engine: Mapping[str, Any] | None = None,
     replicas: int = 1,
+    file: str | None = None,
     sizing: Mapping[str, Any] | None = None,
     template: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -203,7 +213,8 @@ def server_spec(
         rendered["nodeSelector"] = {"kubernetes.io/hostname": node}
     return {
         "model": {
-            "source": {"persistentVolumeClaim": {"claimName": "models", "subPath": sub_path}}
+            "source": {"persistentVolumeClaim": {"claimName": "models", "subPath": sub_path}},
+            **({"file": file} if file else {}),
         },
         "engine": {
             "type": "LlamaCpp",
@@ -220,10 +231,11 @@ def server_spec(
 
 
 def template_argument(deployment: Mapping[str, Any], flag: str) -> int:
-    """The integer after `flag=` in a Deployment's server container."""
+    """The integer of `flag` in a Deployment's server container, as `flag=N` or as two arguments."""
     containers = deployment["spec"]["template"]["spec"]["containers"]
     args = next(c for c in containers if c["name"] == "server")["args"]
     values = [a.split("=", 1)[1] for a in args if a.startswith(f"{flag}=")]
+    values += [after for a, after in pairwise(args) if a == flag]
     assert len(values) == 1, f"{flag} occurs {len(values)} times in {args}"
     return int(values[0])
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAMESPACE, NAME = "default", "smollm2"
 SAMPLE = install.MANIFESTS / "samples" / "smollm2.yaml"
-READY_SECONDS = 300
+READY_SECONDS = 180
 PROMPT = "The capital of France is"
 
 
@@ -32,13 +32,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up like Ctrl-C
     cache = Path(os.environ.get("PLIMSOLL_CACHE", Path.home() / ".cache" / "plimsoll"))
     cluster = Cluster("demo", DEMO_NODES)
-    keep = False
+    keep = os.environ.get("KEEP", "") not in {"", "0"}
     try:
         boot(cluster, cache)
         with cluster.enter_network():
             run(cluster)
-        keep = os.environ.get("KEEP", "") not in {"", "0"}
     except KeyboardInterrupt:
+        keep = False
         show.say("interrupted")
         return 130
     finally:
