@@ -101,7 +101,7 @@ def test_init_container_and_server_see_the_same_gpu(cluster: Cluster) -> None:
         ),
     )
     ready(cluster, "same")
-    uuid = gpu_uuid("t-gpu", "node-b", 0)
+    uuid = gpu_uuid(cluster.name, "node-b", 0)
     assert logs(cluster, "same", "sizer") == uuid
     assert logs(cluster, "same", "server") == f"{uuid} 42"
     _, seen = cluster.get(f"/api/v1/namespaces/{SPACE}/pods/same")

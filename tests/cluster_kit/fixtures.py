@@ -3,7 +3,7 @@
 ``api_cluster`` is the control plane alone, ``gpu_cluster`` has nodes with fake GPUs. While a test that uses one of
 them runs, the pytest process stands in that cluster's network, so that clients in the test's own process reach the
 API server. Sessions that run at the same time share a cluster; the last one takes it down. With PLIMSOLL_KEEP=1 it
-stays for the next run, which then starts at once.
+stays for the next run, which then starts at once; with PLIMSOLL_TEST_PREFIX a session has clusters of its own.
 """
 
 import os
@@ -20,7 +20,9 @@ from .network import control_namespace
 from .node import Node
 from .presets import TEST_NODES
 
-NAMES = {"api_cluster": "t-api", "gpu_cluster": "t-gpu"}
+# A prefix of one's own keeps a run apart from others on the same machine.
+_PREFIX = os.environ.get("PLIMSOLL_TEST_PREFIX", "t")
+NAMES = {"api_cluster": f"{_PREFIX}-api", "gpu_cluster": f"{_PREFIX}-gpu"}
 _MARKERS = ("contract", "cluster")
 _HOME = f"/proc/{os.getpid()}/ns/net"
 
