@@ -97,8 +97,8 @@ def roll_out(
     actions = tuple(Apply(wanted) for wanted, _, text in differences if text is not None)
     events = tuple(_note(w, live, text) for w, live, text in differences if text is not None)
     obstacle = placement_obstacle(found)
-    if obstacle is not None and found.leaving:
-        # The pod that leaves still holds the GPU: nobody has to do anything about that.
+    if found.leaving or any(not podstate.is_finished(pod) for pod in observed.sizing_pods):
+        # A pod of ours that is about to leave still holds the GPU: nobody has to do anything.
         obstacle = None
     if actions:
         progress = _progressing(f"{sentence(events[0].message)} The pods follow.")

@@ -21,6 +21,7 @@ from tests.unit.controller.builders import (
     ended,
     message,
     node,
+    scheduled,
     server_pod,
     sizer_state,
     unschedulable,
@@ -83,6 +84,13 @@ TABLE = [
         replace(serving(ready=False), server_pods=(
             unschedulable(server_pod(child(), ready=False), NO_GPU), deleting(server_pod(child(), 1)))),
         writes=[], events=[],
+        conditions={"CapacityAvailable": "True Scheduled", "RolledOut": "False Progressing"},
+    ),
+    Row(
+        "the server pod waits for the GPU that its sizing pod is about to give back: nothing to do",
+        replace(serving(ready=False), sizing_pods=(scheduled(sizing()),), server_pods=(
+            unschedulable(server_pod(child(), ready=False), NO_GPU),)),
+        writes=["delete Pod uid-of-pod"], events=[],
         conditions={"CapacityAvailable": "True Scheduled", "RolledOut": "False Progressing"},
     ),
     Row(
