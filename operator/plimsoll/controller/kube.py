@@ -155,7 +155,7 @@ class KubeCluster:
         body = {
             "apiVersion": obj["apiVersion"],
             "kind": obj["kind"],
-            "metadata": {k: metadata[k] for k in ("name", "namespace", "uid", "resourceVersion")},
+            "metadata": {k: metadata[k] for k in ("name", "namespace", "resourceVersion")},
             "status": obj["status"],
         }
         return await self._call(

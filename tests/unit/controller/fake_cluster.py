@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from plimsoll.controller.cluster import (
     DEPLOYMENTS,
     FIELD_MANAGER,
+    LEASES,
     NODES,
     SERVERS,
     STATUS_MANAGER,
@@ -231,6 +232,8 @@ class FakeCluster:
     def _replace(self, obj: Object) -> Object | None:
         where = _where(obj)
         old = self.objects.get(where)
+        if old is None and obj["kind"] == LEASES.kind:
+            return self._create(obj)  # as the real API does for this kind
         if old is None:
             return None
         self._require(old, obj["metadata"])
@@ -292,9 +295,10 @@ class FakeCluster:
         self._remove(where)
 
     def _require(self, old: Object, metadata: Mapping[str, Any]) -> None:
-        for name in ("uid", "resourceVersion"):
-            if name in metadata and metadata[name] != old["metadata"][name]:
-                raise Conflict(f"409 Conflict: {name} is {old['metadata'][name]}")
+        # The real API compares the version only, which is as unique as the UID.
+        wanted, live = metadata.get("resourceVersion"), old["metadata"]["resourceVersion"]
+        if wanted is not None and wanted != live:
+            raise Conflict(f"409 Conflict: the object is at version {live}, not {wanted}")
 
     def _store(self, where: Where, old: Object | None, new: Object) -> Object:
         metadata = new["metadata"]

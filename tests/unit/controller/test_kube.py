@@ -143,7 +143,8 @@ async def test_status_is_one_apply_with_the_version_it_was_planned_on(
     method, path, query, body = api.requests[-1]
     assert (method, path) == ("PATCH", "/api/v1/namespaces/ns/pods/p/status")
     assert query == {"fieldManager": "plimsoll-status", "force": "true"}
-    assert body == {**POD, "status": {"phase": "Q"}}
+    metadata = {"name": "p", "namespace": "ns", "resourceVersion": "7"}
+    assert body == {**POD, "metadata": metadata, "status": {"phase": "Q"}}
     script(api, (404, {}))
     assert await kube.patch_status({**POD, "status": {}}) is None
 
