@@ -49,7 +49,7 @@ class Nvml:
     def write(self, *gpus: FakeGpu, fail: int = 0) -> None:
         write_state(self.state, gpus, fail=fail)
 
-    def ask(self, snippet: str, visible: str | None = "all") -> Any:  # noqa: ANN401 - JSON
+    def ask(self, snippet: str, visible: str | None = "all") -> Any:
         """Run the snippet after ``import pynvml``; return what it leaves in ``answer``."""
         environment = os.environ | {
             "LD_LIBRARY_PATH": str(self.library.parent),
