@@ -12,7 +12,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help demo test unit check format setup up down status shell images lock measure sweep bench fuzz test-engines clean-cache
+.PHONY: help demo test unit check format setup prerequisites manifests up down status shell images lock measure sweep bench fuzz test-engines clean-cache
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -21,8 +21,9 @@ setup: $(VENV)/.done ## the Python environment, from the hash-locked requirement
 $(VENV)/.done: $(LOCK)
 	@$(PYTHON) -I tools/setup_venv.py "$(VENV)" $(LOCK)
 
-prerequisites: setup
+prerequisites: setup ## Debian packages, the Kubernetes binary, the container runtime (all cached)
 	@$(PY) -m tests.cluster_kit.prerequisites
+	@$(PY) -m tests.cluster_kit prepare
 
 demo: prerequisites ## boot a real cluster, install the operator, size and serve a real model (KEEP=1 leaves it up)
 	@$(PY) -m tests.demo
@@ -43,6 +44,9 @@ check: setup ## lint, format, types, import contracts
 format: setup ## let ruff rewrite the sources
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+manifests: ## join crd.yaml and operator.yaml to install.yaml
+	cd manifests && { cat crd.yaml; echo ---; cat operator.yaml; } > install.yaml
 
 up: prerequisites ## start the local cluster NAME
 	@$(PY) -m tests.cluster_kit up --name $(NAME)

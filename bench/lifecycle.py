@@ -18,10 +18,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster_kit.images import build_images, model_folder
-
 from tests.cluster.world import NODE_A, Tenant, World, make_models, wait
 from tests.cluster_kit import Cluster
+from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.presets import DEMO_NODES
 from tests.cluster_kit.rest import Rest
 from tests.demo import install

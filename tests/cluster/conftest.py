@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cluster_kit.images import build_images, model_folder
 
 from tests.cluster.world import Tenant, World, make_models
+from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.rest import Rest
 from tests.demo import install
 

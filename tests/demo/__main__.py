@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster_kit import Cluster
 from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.presets import DEMO_NODES
-
-from tests.cluster_kit import Cluster
 from tests.cluster_kit.rest import ISRV, Rest
 from tests.demo import install, show
 
