@@ -133,8 +133,8 @@ class Reconciler:
             raise Conflict("the server changed while its pass began")
 
     async def _write_status(self, raw: Mapping[str, Any], status: dict[str, Any] | None) -> bool:
-        """Write the whole status where it differs; True when the object changed."""
-        if status is None or status == raw.get("status"):
+        """Write the whole status, None where it is as it was; True when the object changed."""
+        if status is None:
             return False
         self._metrics.status_writes.inc()
         try:

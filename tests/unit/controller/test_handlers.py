@@ -140,6 +140,25 @@ async def test_a_handler_swallows_and_reports_a_broken_object(
     assert [r.getMessage().split()[3] for r in caplog.records] == ["pods"] * 2
 
 
+async def test_a_task_that_swallows_cancellations_is_cancelled_until_it_is_gone() -> None:
+    swallowed: list[int] = []
+
+    async def stubborn() -> None:
+        while len(swallowed) < 3:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed.append(1)
+
+    others = asyncio.all_tasks()
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await handlers._cancel_until_gone(others)
+    assert task.done()
+    assert len(swallowed) == 3
+
+
 def test_kopf_is_told_to_keep_quiet() -> None:
     settings = handlers.build_settings()
     assert settings.peering.standalone

@@ -91,6 +91,14 @@ async def test_the_same_pod_restarted_does_not_wait(world: World) -> None:
     assert world.seconds == 0
 
 
+async def test_an_incarnation_that_lives_on_yields_to_its_successor(world: World) -> None:
+    old = world.lease("a_1")
+    await old.acquire()
+    await world.lease("a_2").acquire()
+    assert "taken by a_2" in await old.hold()
+    assert world.record["holderIdentity"] == "a_2"
+
+
 async def test_a_released_lease_is_free_at_once(world: World) -> None:
     first = world.lease("a_1")
     await first.acquire()
