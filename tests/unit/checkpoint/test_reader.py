@@ -136,6 +136,7 @@ def test_subfolders_do_not_count(model: Path) -> None:
         ({"a": "../x.safetensors"}, "../x.safetensors"),
         ({"a": "/etc/x.safetensors"}, "/etc/x.safetensors"),
         ({"a": "sub/../../x.safetensors"}, "sub/../../x.safetensors"),
+        ({"a": "sub/../model.safetensors"}, "sub/../model.safetensors"),
         ({"a": "x\0.safetensors"}, None),
         ({"a": "pytorch_model.bin"}, "model.safetensors.index.json"),
         ({"a": 5}, "model.safetensors.index.json"),
@@ -146,6 +147,7 @@ def test_subfolders_do_not_count(model: Path) -> None:
     ],
 )
 def test_hostile_and_broken_indexes(model: Path, weight_map: object, file: str | None) -> None:
+    (model / "sub").mkdir()
     index(model, weight_map)
     refuse(model, "WeightsUnreadable", file)
 
@@ -250,7 +252,8 @@ def test_pipes_and_folders_in_the_place_of_files(model: Path, name: str) -> None
     reason = "ConfigUnreadable" if name == "config.json" else "WeightsUnreadable"
     (model / name).unlink()
     os.mkfifo(model / name)
-    refuse(model, reason, name)  # and does not wait for a writer
+    # And it does not wait for a writer.
+    assert "regular file" in refuse(model, reason, name).message
     (model / name).unlink()
     (model / name).mkdir()
     refuse(model, reason, name)

@@ -123,19 +123,29 @@ def test_an_unknown_key_of_a_tensor_is_refused() -> None:
     assert isinstance(ours(build({"a": entry(extra=1)}, bytes(16))), BadModel)
 
 
+class Counting(io.BytesIO):
+    """Counts the bytes asked for."""
+
+    asked = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.asked += size or 0
+        return super().read(size)
+
+
+@pytest.mark.parametrize("length", [MAX_HEADER + 1, 1 << 40, (1 << 64) - 1])
+def test_a_hostile_length_is_refused_before_it_is_read(length: int) -> None:
+    file = Counting(build({"a": entry()}, bytes(16), length=length))
+    with pytest.raises(BadModel):
+        read_header(file, 1 << 50, "x")
+    assert file.asked == 8
+
+
 def test_the_header_ends_where_it_says() -> None:
-    class Counting(io.BytesIO):
-        taken = 0
-
-        def read(self, size: int | None = -1, /) -> bytes:
-            data = super().read(size)
-            self.taken += len(data)
-            return data
-
     content = build({"a": entry("U8", [1 << 20], [0, 1 << 20])}, bytes(1 << 20))
     file = Counting(content)
     read_header(file, len(content), "x")
-    assert file.taken == len(content) - (1 << 20)
+    assert file.asked == len(content) - (1 << 20)
 
 
 @pytest.mark.parametrize("dtype", SAFETENSORS_BITS)

@@ -16,6 +16,8 @@ import yaml
 
 import plimsoll
 from plimsoll.cli.__main__ import main
+from plimsoll.cli.render import error_line
+from plimsoll.core.errors import BadArgument
 from plimsoll.core.units import GIB
 from tests.unit.checkpoint.test_gguf import write
 
@@ -230,6 +232,8 @@ def test_a_hostile_name_stays_on_one_line(fit: Any, tmp_path: Path) -> None:
     assert outcome.code == 2
     assert len(outcome.err.splitlines()) == 1
     assert "\x1b" not in outcome.err
+    line = error_line(BadArgument("a\nb\x1b", field="c\rd", file="e\u2028f"))
+    assert line == "plimsoll: InvalidArgument: a?b? (field c?d, file e?f)"
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, fit: Any) -> None:

@@ -220,6 +220,26 @@ def test_a_missing_key_is_refused(key: str) -> None:
     refuse(forged(lambda document: document.pop(key)))
 
 
+def test_a_message_that_is_too_long_is_refused_even_if_all_else_is_right() -> None:
+    text = encode(REPORT)
+    padding = MAX_BYTES - len(text)
+    assert read("{" + " " * padding + text[1:]) == REPORT
+    assert str(MAX_BYTES) in refuse("{" + " " * (padding + 1) + text[1:]).message
+
+
+def test_a_pool_that_is_too_small_does_not_add_up_either() -> None:
+    smaller = replace(BUDGET, kv=BUDGET.kv - 1)
+    assert (
+        refuse(encode(replace(REPORT, budget=smaller, max_total_token_num=5))).field == "budget.kv"
+    )
+
+
+def test_a_number_between_two_granules_is_refused() -> None:
+    whole = replace(REPORT, granule=256, max_total_token_num=512)
+    assert read(encode(whole)) == whole
+    refuse(encode(replace(whole, max_total_token_num=513)))
+
+
 def test_fewer_tokens_than_memory_allows_are_fine() -> None:
     fewer = replace(REPORT, max_total_token_num=1000)
     assert read(encode(fewer)) == fewer
