@@ -81,7 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "path", metavar="PATH", help="a model folder, a config.json, a .gguf, or - (a config.json)"
     )
-    device = fit.add_argument_group("GPU (without it: the model part alone)")
+    _add_device(fit.add_argument_group("GPU (without it: the model part alone)"))
+    _add_engine(fit.add_argument_group("engine"))
+    fit.add_argument("-o", "--output", choices=FORMATS, default="text")
+    return parser
+
+
+def _add_device(device: argparse._ArgumentGroup) -> None:
     device.add_argument("--gpu", help=argparse.SUPPRESS)
     device.add_argument("--gpu-name", metavar="TEXT", help="name as NVML gives it")
     device.add_argument("--gpu-total", type=_size, metavar="T", help="memory as CUDA sees it")
@@ -99,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="bytes per rank; repeat, one for each rank",
     )
-    engine = fit.add_argument_group("engine")
+
+
+def _add_engine(engine: argparse._ArgumentGroup) -> None:
     engine.add_argument("--engine", default="", metavar="NAME", help=" | ".join(sorted(ENGINES)))
     engine.add_argument(
         "--engine-version", metavar="VERSION", help="unknown or absent: the widest reserve"
@@ -123,8 +131,6 @@ def _parser() -> argparse.ArgumentParser:
         "--context", type=_count, metavar="N", help="longest request; default the model's"
     )
     engine.add_argument("--mode", default="Auto", help="Auto: what Plimsoll would write")
-    fit.add_argument("-o", "--output", choices=FORMATS, default="text")
-    return parser
 
 
 def _settings(options: argparse.Namespace) -> SizingRequest:
