@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 EXIT_BAD_SETTINGS = 2
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("plimsoll.controller")  # __name__ would be "__main__"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from plimsoll.controller import handlers
-from plimsoll.controller.cluster import MANAGED_SELECTOR, PODS
+from plimsoll.controller.cluster import MANAGED_SELECTOR, PODS, WATCHED
 from plimsoll.controller.watch import Watches
 from tests.unit.controller.toy_api import ToyApi
 
@@ -40,12 +40,12 @@ async def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 @contextlib.asynccontextmanager
-async def watching(delivered: Delivered) -> AsyncIterator[Watches]:
+async def watching(delivered: Delivered, *namespaces: str) -> AsyncIterator[Watches]:
     def deliver(kind: str | None, obj: dict[str, Any]) -> None:
         delivered.append((kind, obj["kind"], obj["metadata"]["name"]))
 
     async def run() -> None:
-        await handlers.watch((), deliver)
+        await handlers.watch(namespaces, deliver)
 
     watches = Watches(
         run, started=lambda _: None, clock=time.monotonic, rng=random.Random(1), base=0.01
@@ -99,6 +99,13 @@ async def test_only_our_children_are_streamed_and_nothing_else_is_asked(api: Toy
     }
     paths = {path for _, path, _, _ in api.requests}
     assert not any("customresourcedefinitions" in p or "namespaces" in p for p in paths)
+
+
+async def test_named_namespaces_are_watched_and_no_others(api: ToyApi) -> None:
+    async with watching([], "ns"):
+        await until(lambda: all(api.watching(resource.plural) for resource in WATCHED))
+    lists = {path for _, path, query, _ in api.requests if "watch" in query}
+    assert lists == {resource.path("ns") for resource in WATCHED}
 
 
 @pytest.mark.parametrize(

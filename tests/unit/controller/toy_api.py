@@ -78,7 +78,7 @@ class ToyApi:
         if "/leases" in request.path:
             return self._lease(parsed)
         for resource in WATCHED:
-            if request.path == resource.path():
+            if request.path in {resource.path(), resource.path("ns")}:
                 if "watch" in request.query:
                     return await self._watch(request, resource)
                 return self._list(resource)
