@@ -47,20 +47,44 @@ def make_models(folder: Path, smol: Path) -> None:
             target / file.name
         ).write_bytes(file.read_bytes())
     write_safetensors(folder / "unknown", {"model_type": "perceptron9000"}, {"w": [4]})
-    llama = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": 4096,
-        "vocab_size": 128256,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
-        "max_position_embeddings": 8192,
-        "torch_dtype": "bfloat16",
-        "tie_word_embeddings": False,
+    write_safetensors(folder / "too-large", LLAMA_CONFIG, llama_shapes())
+
+
+LLAMA_CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "vocab_size": 128256,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+
+
+def llama_shapes() -> dict[str, list[int]]:
+    """The tensors of LLAMA_CONFIG: one layer of Llama-3.1-8B and both embeddings, 2.3 GiB in bf16."""
+    hidden, kv, inner, vocab = 4096, 1024, 14336, 128256
+    layer = {
+        "self_attn.q_proj": [hidden, hidden],
+        "self_attn.k_proj": [kv, hidden],
+        "self_attn.v_proj": [kv, hidden],
+        "self_attn.o_proj": [hidden, hidden],
+        "mlp.gate_proj": [inner, hidden],
+        "mlp.up_proj": [inner, hidden],
+        "mlp.down_proj": [hidden, inner],
+        "input_layernorm": [hidden],
+        "post_attention_layernorm": [hidden],
     }
-    write_safetensors(folder / "too-large", llama, {"model.embed_tokens.weight": [128256, 4096]})
+    return {
+        "model.embed_tokens.weight": [vocab, hidden],
+        "lm_head.weight": [vocab, hidden],
+        "model.norm.weight": [hidden],
+        **{f"model.layers.0.{name}.weight": shape for name, shape in layer.items()},
+    }
 
 
 def write_safetensors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -30,7 +31,9 @@ def main() -> int:
     """Run the demo; KEEP=1 leaves the cluster up."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up like Ctrl-C
     cache = Path(os.environ.get("PLIMSOLL_CACHE", Path.home() / ".cache" / "plimsoll"))
-    cluster = Cluster("demo", DEMO_NODES)
+    parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
+    parser.add_argument("--name", default="demo", help="the cluster's name")
+    cluster = Cluster(parser.parse_args().name, DEMO_NODES)
     keep = os.environ.get("KEEP", "") not in {"", "0"}
     try:
         boot(cluster, cache)

@@ -1,0 +1,48 @@
+"""What the operator asked of the API server in the whole session, from the audit log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.cluster.world import NODE_A
+
+if TYPE_CHECKING:
+    from tests.cluster.world import Tenant
+
+OPERATOR = "system:serviceaccount:plimsoll-system:plimsoll-operator"
+KINDS = {
+    "inferenceservers",
+    "deployments",
+    "services",
+    "pods",
+    "nodes",
+    "events",
+    "leases",
+}
+
+
+def test_the_operator_reads_no_secret_and_writes_no_more_than_it_must(tenant: Tenant) -> None:
+    tenant.apply(node=NODE_A)
+    tenant.wait_ready()
+    server = tenant.server()
+    assert "finalizers" not in server["metadata"]
+    assert not [a for a in server["metadata"].get("annotations", {}) if "kopf" in a]
+    asked = {
+        (event["objectRef"]["resource"], event["verb"])
+        for event in tenant.world.cluster.audit_events()
+        if event["user"]["username"] == OPERATOR and "objectRef" in event
+        if event["objectRef"].get("resource")
+    }
+    assert {resource for resource, _ in asked} <= KINDS
+    assert {verb for resource, verb in asked if resource == "nodes"} <= {"get"}
+    assert {v for r, v in asked if r == "inferenceservers"} <= {"get", "list", "watch", "patch"}
+
+
+def test_pods_hold_no_credentials_and_ask_nothing(tenant: Tenant) -> None:
+    """No request of any pod's service account in this namespace reached the API server."""
+    tenant.apply(node=NODE_A)
+    tenant.wait_ready()
+    prefix = f"system:serviceaccount:{tenant.namespace}:"
+    users = {event["user"]["username"] for event in tenant.world.cluster.audit_events()}
+    assert OPERATOR in users
+    assert not [user for user in users if user.startswith(prefix)]
