@@ -15,7 +15,7 @@ from plimsoll.controller.objects.labels import SERVER_LABEL, SIZING_LABEL, contr
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.core.errors import PlimsollError
 
 

@@ -22,13 +22,13 @@ from plimsoll.controller.actions import (
     Refusal,
     delete_pod,
 )
-from plimsoll.controller.checks import accept
-from plimsoll.controller.conclusion import Findings, conclude
-from plimsoll.controller.podstate import is_deleting, name
-from plimsoll.controller.refusals import refused
-from plimsoll.controller.rollout import Rollout, hold, roll_out, wait_for_number
-from plimsoll.controller.sizing import Sizing, size
 from plimsoll.controller.status import TRUE, Condition
+from plimsoll.controller.steps.checks import accept
+from plimsoll.controller.steps.conclusion import Findings, conclude
+from plimsoll.controller.steps.podstate import is_deleting, name
+from plimsoll.controller.steps.refusals import refused
+from plimsoll.controller.steps.rollout import Rollout, hold, roll_out, wait_for_number
+from plimsoll.controller.steps.sizing import Sizing, size
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,7 +14,7 @@ from plimsoll.core.report import Budget, DeviceClass, Failure, Report, encode
 from plimsoll.core.units import GIB
 
 if TYPE_CHECKING:
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
 
 NOW = datetime(2026, 12, 1, 12, 0, 0, tzinfo=UTC)
 CONTEXT = BuildContext("ghcr.io/plimsoll-dev/sizer:0.1.0", "IfNotPresent")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from plimsoll.controller.crd_types import Accelerator
+    from plimsoll.controller.crd.types import Accelerator
     from plimsoll.controller.objects.context import Pin
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plimsoll.controller.crd import sizing_request
 
 if TYPE_CHECKING:
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
 
 HASH_LENGTH: Final = 40
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.crd_types import API_VERSION, KIND
+from plimsoll.controller.crd.types import API_VERSION, KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
 
 SERVER_LABEL: Final = "plimsoll.dev/server"
 SIZING_LABEL: Final = "plimsoll.dev/sizing-for"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
 
 # Containers.
 SIZER: Final = "sizer"

@@ -17,7 +17,7 @@ from plimsoll.controller.objects.affinity import class_requirements, with_node_r
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer, Model
+    from plimsoll.controller.crd.types import InferenceServer, Model
     from plimsoll.controller.objects.context import BuildContext, Pin
 
 # The uid of "nonroot" in distroless images; the sizer image has no other needs.

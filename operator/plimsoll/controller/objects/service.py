@@ -8,7 +8,7 @@ from plimsoll.controller.objects import names
 from plimsoll.controller.objects.labels import owner_reference, selector, server_labels
 
 if TYPE_CHECKING:
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
 
 
 def service(server: InferenceServer) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from plimsoll.controller.objects.pod import (
 )
 
 if TYPE_CHECKING:
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.objects.context import BuildContext
 
 # Counted by the kubelet from the moment it accepts the pod, so waiting for a GPU is free. The

@@ -35,7 +35,7 @@ from plimsoll.core.engines.base import Pinned
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.objects.context import Stamp
 
 # GPUs are scarce: a surge pod would wait for a GPU that the old pod holds. Both values are always

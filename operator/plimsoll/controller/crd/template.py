@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.crd_fields import (
+from plimsoll.controller.crd.fields import (
     LABEL_KEY,
     LABEL_VALUE,
     SUBDOMAIN,
@@ -18,7 +18,7 @@ from plimsoll.controller.crd_fields import (
     invalid,
     quantity,
 )
-from plimsoll.controller.crd_types import GROUP, Template
+from plimsoll.controller.crd.types import GROUP, Template
 from plimsoll.core.units import parse_quantity
 
 if TYPE_CHECKING:

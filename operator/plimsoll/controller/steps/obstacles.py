@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.controller import podstate
 from plimsoll.controller.status import CAPACITY_AVAILABLE, FALSE, MODEL_READY, Condition, sentence
+from plimsoll.controller.steps import podstate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Final
 
 from plimsoll.controller.actions import Create, Plan, Refusal
-from plimsoll.controller.conclusion import Findings, all_conditions, changed_status, transitions
 from plimsoll.controller.status import (
     ACCEPTED,
     CAPACITY_AVAILABLE,
@@ -19,6 +18,12 @@ from plimsoll.controller.status import (
     Condition,
     previous,
     sentence,
+)
+from plimsoll.controller.steps.conclusion import (
+    Findings,
+    all_conditions,
+    changed_status,
+    transitions,
 )
 
 FORBIDDEN: Final = 403

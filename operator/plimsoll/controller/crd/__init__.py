@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.crd_fields import (
+from plimsoll.controller.crd.fields import (
     ENV_NAME,
     EXTENDED_RESOURCE,
     LABEL_KEY,
@@ -21,8 +21,8 @@ from plimsoll.controller.crd_fields import (
     invalid,
     quantity,
 )
-from plimsoll.controller.crd_template import parse_template, user_metadata
-from plimsoll.controller.crd_types import (
+from plimsoll.controller.crd.template import parse_template, user_metadata
+from plimsoll.controller.crd.types import (
     API_VERSION,
     FIXED,
     GROUP,

@@ -33,16 +33,16 @@ from plimsoll.controller.status import (
     summary,
     written,
 )
-from plimsoll.controller.survey import listed
+from plimsoll.controller.steps.survey import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.observed import Observed
-    from plimsoll.controller.rollout import Rollout
-    from plimsoll.controller.sizing import Sizing
+    from plimsoll.controller.steps.rollout import Rollout
+    from plimsoll.controller.steps.sizing import Sizing
 
 # How soon to look again at what no watch reports: a foreign object that went away.
 RECHECK: Final = 15.0

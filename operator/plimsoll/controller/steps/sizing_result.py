@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller import podstate
-from plimsoll.controller.attempts import Failure
 from plimsoll.controller.objects.names import SIZER
-from plimsoll.controller.obstacles import scheduling_obstacle, unmounted
 from plimsoll.controller.status import (
     ACCEPTED,
     CAPACITY_AVAILABLE,
@@ -26,6 +23,9 @@ from plimsoll.controller.status import (
     sentence,
     timestamp,
 )
+from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.attempts import Failure
+from plimsoll.controller.steps.obstacles import scheduling_obstacle, unmounted
 from plimsoll.core import report as reports
 from plimsoll.core.errors import ResultInvalid
 

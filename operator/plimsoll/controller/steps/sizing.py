@@ -17,21 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller import capacity as capacities
-from plimsoll.controller import podstate
 from plimsoll.controller.actions import Action, Create, Delete, EventNote, delete_pod
-from plimsoll.controller.attempts import Attempts, Failure, attempts_in
-from plimsoll.controller.crd_types import FIXED
+from plimsoll.controller.crd.types import FIXED
 from plimsoll.controller.objects import Stamp, request_hash, sizing_pod
 from plimsoll.controller.objects.names import sizing_pod_name
 from plimsoll.controller.objects.pod import model_path
-from plimsoll.controller.sizing_result import (
-    AGAIN,
-    UNASKED,
-    ModelPlace,
-    Reading,
-    read_sizing_pod,
-)
 from plimsoll.controller.status import (
     CAPACITY_AVAILABLE,
     FALSE,
@@ -42,11 +32,21 @@ from plimsoll.controller.status import (
     Condition,
     timestamp,
 )
+from plimsoll.controller.steps import capacity as capacities
+from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.attempts import Attempts, Failure, attempts_in
+from plimsoll.controller.steps.sizing_result import (
+    AGAIN,
+    UNASKED,
+    ModelPlace,
+    Reading,
+    read_sizing_pod,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.objects import BuildContext
     from plimsoll.controller.observed import Observed
 

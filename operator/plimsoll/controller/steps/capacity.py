@@ -9,14 +9,14 @@ from __future__ import annotations
 from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.crd_types import FIXED
+from plimsoll.controller.crd.types import FIXED
 from plimsoll.controller.objects import Pin, Stamp, sizing_key
 from plimsoll.controller.objects.names import HOSTNAME_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.core.report import DeviceClass, Report
 
 MEASURED: Final = "Measured"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller import podstate
 from plimsoll.controller.objects.names import SERVER, SIZER, inputs_hash_of
-from plimsoll.controller.obstacles import scheduling_obstacle
 from plimsoll.controller.status import AVAILABLE, FALSE, Condition, sentence
+from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.obstacles import scheduling_obstacle
 from plimsoll.core import report as reports
 from plimsoll.core.errors import ResultInvalid
 

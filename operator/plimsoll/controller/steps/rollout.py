@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller import podstate
 from plimsoll.controller.actions import Action, Apply, EventNote
 from plimsoll.controller.objects import (
     Stamp,
@@ -26,12 +25,13 @@ from plimsoll.controller.status import (
     previous,
     sentence,
 )
-from plimsoll.controller.survey import Survey, failure_of, placement_obstacle, survey
+from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.survey import Survey, failure_of, placement_obstacle, survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.objects import BuildContext
     from plimsoll.controller.observed import Observed
 

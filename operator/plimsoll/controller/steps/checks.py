@@ -16,7 +16,7 @@ from plimsoll.core.engines import lookup
 from plimsoll.core.errors import BadArgument, PlimsollError
 
 if TYPE_CHECKING:
-    from plimsoll.controller.crd_types import InferenceServer
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.observed import Observed
 
 Check = Callable[["Observed"], Condition | None]
