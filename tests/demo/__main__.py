@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster_kit import Cluster
+from tests.cluster_kit import Cluster, KitError
 from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.presets import DEMO_NODES
-from tests.cluster_kit.rest import ISRV, Rest
+from tests.cluster_kit.rest import ISRV, Rest, RestError
 from tests.demo import install, show
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ def main() -> int:
         keep = False
         show.say("interrupted")
         return 130
+    except (KitError, RestError, TimeoutError) as error:
+        show.say(f"failed: {error}")
+        return 1
     finally:
         if not keep:
             show.step("stopping the cluster")
