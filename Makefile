@@ -1,7 +1,14 @@
 # Plimsoll. Everything that is built or downloaded lives under one folder outside the work tree: $(PLIMSOLL_CACHE).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+ifeq ($(HOME),)
+export HOME := $(shell getent passwd "$$(id -u)" | cut -d: -f6)
+endif
 PLIMSOLL_CACHE ?= $(HOME)/.cache/plimsoll
+ifneq ($(words $(PLIMSOLL_CACHE)),1)
+$(error PLIMSOLL_CACHE="$(PLIMSOLL_CACHE)": give one path without spaces)
+endif
+override PLIMSOLL_CACHE := $(abspath $(patsubst ~/%,$(HOME)/%,$(PLIMSOLL_CACHE)))
 export PLIMSOLL_CACHE
 export PYTHONPATH := operator:.
 export PYTHONDONTWRITEBYTECODE := 1
@@ -12,7 +19,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help demo test unit check format setup prerequisites manifests up down status shell images lock measure sweep bench fuzz test-engines clean-cache
+.PHONY: help host demo test unit check format setup prerequisites manifests up down status shell images lock measure sweep bench fuzz test-engines clean-cache
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -21,7 +28,10 @@ setup: $(VENV)/.done ## the Python environment, from the hash-locked requirement
 $(VENV)/.done: $(LOCK)
 	@$(PYTHON) -I tools/setup_venv.py "$(VENV)" $(LOCK)
 
-prerequisites: setup ## Debian packages, the Kubernetes binary, the container runtime (all cached)
+host:
+	@$(PYTHON) -I tools/check_host.py
+
+prerequisites: host setup ## Debian packages, the Kubernetes binary, the container runtime (all cached)
 	@$(PY) -m tests.cluster_kit.prerequisites
 	@$(PY) -m tests.cluster_kit prepare
 
@@ -70,4 +80,6 @@ lock: setup ## regenerate the hash-locked requirements from pyproject.toml
 	@$(PY) tools/lock.py
 
 clean-cache: ## remove everything that was downloaded or built
+	@! ls -d "$(PLIMSOLL_CACHE)"/clusters/*/ 2>/dev/null || { echo "error: stop these clusters first: make down NAME=..."; exit 2; }
+	@chmod -R u+w "$(PLIMSOLL_CACHE)"/go 2>/dev/null || true
 	rm -rf "$(PLIMSOLL_CACHE)"

@@ -4,12 +4,13 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from .cache import Log, build_lock, cache_root
 from .errors import KitError
+from .images.host import run
 from .progress import Progress
 
 VERSION = "v1.37.2"
@@ -85,11 +86,11 @@ def binary_path(version: str = VERSION) -> Path:
     return cache_root() / "kubernetes" / version / source_hash(version) / "kubernetes"
 
 
-def module_folder(module: str, version: str) -> Path:
+def module_folder(module: str, version: str, log: Log | None = None) -> Path:
     """Return a Go module's unpacked folder, downloading it when absent. Raises KitError."""
     folder = cache_root() / "go" / "mod" / f"{module}@{version}"
     if not folder.is_dir():
-        _go(cache_root(), "mod", "download", f"{module}@{version}", timeout=600)
+        _go(cache_root(), "mod", "download", f"{module}@{version}", log=log or Progress())
     return folder
 
 
@@ -102,53 +103,43 @@ def build_kubernetes(log: Log | None = None, version: str = VERSION) -> Path:
     target = binary_path(version)
     if target.is_file():
         return target
-    progress = log if isinstance(log, Progress) else Progress()
+    progress = log or Progress()
     with build_lock(target.parent.with_suffix(".lock"), progress):
         if target.is_file():
             return target
-        if shutil.which("go") is None:
-            raise KitError(
-                "go: not found; install Go 1.26 or newer (https://go.dev/dl) to build Kubernetes"
-            )
-        with progress.long_step(f"building Kubernetes {version} (once, several minutes)", 30):
-            _build(target, version)
+        progress(f"building Kubernetes {version} (once, 5 to 10 minutes on two cores)")
+        _build(target, version, progress)
+        progress(f"Kubernetes {version} is built")
         return target
 
 
-def _build(target: Path, version: str) -> None:
+def _build(target: Path, version: str, log: Log) -> None:
     folder = cache_root() / "kubernetes" / version / "src"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copy(SOURCE, folder / "main.go")
-    upstream = module_folder("k8s.io/kubernetes", version) / "go.mod"
+    upstream = module_folder("k8s.io/kubernetes", version, log) / "go.mod"
     (folder / "go.mod").write_text(staging_go_mod(upstream.read_text(), version))
-    _go(folder, "mod", "tidy", timeout=1200)
-    fresh = folder / "kubernetes"
-    flags = f"-ldflags={linker_flags(version)}"
-    _go(folder, "build", "-trimpath", flags, "-o", str(fresh), ".", timeout=3600)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh.replace(target)
-
-
-def _go(folder: Path, *arguments: str, timeout: float) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     try:
-        done = subprocess.run(
-            ["go", *arguments],
-            cwd=folder,
-            env=go_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise KitError("go: not found; install Go 1.26 or newer (https://go.dev/dl)") from None
-    except subprocess.TimeoutExpired:
-        raise KitError(f"go {' '.join(arguments)}: no end after {timeout:.0f} s") from None
-    if done.returncode:
-        raise KitError(f"go {' '.join(arguments)}: exit {done.returncode}:\n{done.stdout[-3000:]}")
+        _go(folder, "mod", "tidy", log=log)
+        fresh = folder / "kubernetes"
+        flags = f"-ldflags={linker_flags(version)}"
+        _go(folder, "build", "-trimpath", flags, "-o", str(fresh), ".", log=log)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.replace(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _go(folder: Path, *arguments: str, log: Log) -> None:
+    """Run go with its temporary files below ``folder``: a killed one leaves them behind."""
+    if shutil.which("go") is None:
+        raise KitError("go: not found; install Go 1.26 or newer (https://go.dev/dl)")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".go-tmp.") as temporary:
+        env = {**go_environment(), "GOTMPDIR": temporary}
+        verb = " ".join(arguments[: 2 if arguments[0] == "mod" else 1])
+        run(["go", *arguments], what=f"go {verb}", log=log, cwd=folder, env=env)
 
 
 def kubectl_path() -> Path:

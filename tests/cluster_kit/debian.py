@@ -32,8 +32,9 @@ _IPTABLES = tuple(
     for family in ("iptables", "ip6tables")
     for suffix in ("", "-save", "-restore")
 )
-# What the kit calls and does not unpack: name of the program -> package to install.
+# What the kit uses and does not unpack: name of the program, or path of the file -> package to install.
 PREREQUISITES = {
+    "/usr/include/stdio.h": "libc6-dev",  # gcc only recommends it
     "apt-get": "apt (the kit unpacks Debian packages; use Debian 12 or newer, or a derivative)",
     "dpkg": "dpkg",
     "gcc": "gcc",
@@ -73,11 +74,14 @@ class Runtime:
         }
 
 
+def present(tool: str) -> bool:
+    """Return whether a program is on the PATH, or a file at its absolute path."""
+    return Path(tool).exists() if tool.startswith("/") else shutil.which(tool) is not None
+
+
 def prerequisites() -> None:
     """Check that the few tools of the host are there. Raises KitError naming all that are missing."""
-    missing = {
-        tool: package for tool, package in PREREQUISITES.items() if shutil.which(tool) is None
-    }
+    missing = {tool: package for tool, package in PREREQUISITES.items() if not present(tool)}
     if missing:
         names = ", ".join(missing)
         raise KitError(

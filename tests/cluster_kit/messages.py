@@ -8,12 +8,12 @@ from importlib import metadata
 from pathlib import Path
 
 from .build import VERSION, module_folder
-from .cache import cache_root
+from .cache import Log, cache_root
 from .device_plugin import MESSAGES
 from .process import run
 
 
-def plugin_messages() -> Path:
+def plugin_messages(log: Log | None = None) -> Path:
     """Return the folder with the generated module, generating it when the cache has none. Raises KitError."""
     release = "v0." + VERSION.removeprefix("v1.")
     # Generated code refuses to run under an older protobuf than it was generated with.
@@ -23,7 +23,8 @@ def plugin_messages() -> Path:
     module = folder / f"{MESSAGES}.py"
     if module.exists():
         return folder
-    proto = module_folder("k8s.io/kubelet", release) / "pkg/apis/deviceplugin/v1beta1/api.proto"
+    proto = module_folder("k8s.io/kubelet", release, log)
+    proto /= "pkg/apis/deviceplugin/v1beta1/api.proto"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         source = Path(work) / "deviceplugin.proto"

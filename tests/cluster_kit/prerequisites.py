@@ -4,12 +4,12 @@ One apt-get for everything that is missing, nothing at all when nothing is. None
 """
 
 import os
-import shutil
+import signal
 import sys
 
-from .debian import PREREQUISITES
+from .debian import PREREQUISITES, present
 from .errors import KitError
-from .images.host import PROGRAMS, run
+from .images.host import PROGRAMS, install_packages
 from .progress import Progress
 
 
@@ -18,28 +18,26 @@ def install(log: Progress) -> None:
     wanted = {
         program: package.split(" ")[0] for program, package in PREREQUISITES.items()
     } | PROGRAMS
-    missing = sorted({package for program, package in wanted.items() if not shutil.which(program)})
+    missing = sorted({package for program, package in wanted.items() if not present(program)})
     if not missing:
         return
     if os.geteuid() != 0:
         raise KitError(f"not root: install {', '.join(missing)} first, or run this with sudo")
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    run(["apt-get", "update", "-q"], what="apt-get update", log=log, env=env)
-    argv = ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing]
-    run(argv, what=f"apt-get install {' '.join(missing)}", log=log, env=env)
+    install_packages(missing, log)
 
 
 def main() -> int:
-    """Return 0, or 1 with one line that says what is missing."""
+    """Return 0, or 1 with one line that says what is missing, or 130 when interrupted."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     log = Progress()
     try:
         install(log)
     except KitError as error:
         log(str(error))
         return 1
-    if shutil.which("go") is None:
-        log("go: not found; install Go 1.26 or newer (Kubernetes is built from its Go module)")
-        return 1
+    except KeyboardInterrupt:
+        log("interrupted")
+        return 130
     return 0
 
 

@@ -38,5 +38,5 @@ def prepare_tools(log: Log) -> Tools:
         runtime=unpack_runtime(log),
         pause=pause_image(),
         nvml=build_library(cache_root() / "nvml"),
-        messages=plugin_messages(),
+        messages=plugin_messages(log),
     )

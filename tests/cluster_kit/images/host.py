@@ -42,10 +42,24 @@ def prerequisites(log: Log = print) -> None:
         return
     if not shutil.which("apt-get"):
         raise KitError(f"install {', '.join(missing)} with this machine's package manager")
+    install_packages(missing, log)
+
+
+def install_packages(packages: Sequence[str], log: Log) -> None:
+    """Install Debian packages. Downloads can be interrupted; dpkg then ends first, as a killed one would need repair.
+
+    Raises:
+        KitError: apt-get failed.
+    """
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    run(["apt-get", "update", "-q"], what="apt-get update", log=log, env=env)
-    install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing]
-    run(install, what=f"apt-get install {' '.join(missing)}", log=log, env=env)
+    names = " ".join(packages)
+    log(f"apt-get install {names}")
+    # On a machine that has just booted, its own updates may hold the lock for minutes.
+    apt = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=600")
+    install = [*apt, "install", "--no-install-recommends", *packages]
+    run([*apt, "update"], what="apt-get update", log=log, env=env)
+    run([*install, "--download-only"], what=f"download of {names}", log=log, env=env)
+    run(install, what=f"apt-get install {names}", log=log, env=env, patient=True)
 
 
 def run(
@@ -57,11 +71,13 @@ def run(
     env: Mapping[str, str] | None = None,
     isolated: bool = False,
     heartbeat: float = HEARTBEAT_SECONDS,
+    patient: bool = False,
 ) -> str:
     """Run one tool (``argv``: strings and paths) and return what it printed; progress every ``heartbeat`` seconds.
 
     ``isolated`` gives it mount and process namespaces of its own: whatever it mounted or started ends with it, even
-    when it is killed half way. An exception here (Ctrl-C) kills it, and so does the death of this process.
+    when it is killed half way. An exception here (Ctrl-C) kills it, and so does the death of this process;
+    ``patient`` lets it end by itself first.
 
     Raises:
         KitError: it is missing or failed; with its last words.
@@ -69,7 +85,8 @@ def run(
     command = [str(word) for word in argv]
     if not shutil.which(command[0]):
         raise KitError(f"{command[0]}: no such program; run `make prerequisites`")
-    prefix = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+    mortal = shutil.which("setpriv") and not patient
+    prefix = ["setpriv", "--pdeathsig", "KILL", "--"] if mortal else []
     if isolated:
         prefix += ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
     with tempfile.TemporaryFile("w+b") as output:
@@ -85,6 +102,9 @@ def run(
         try:
             _wait(process, what, log, heartbeat)
         except BaseException:
+            if patient:
+                log(f"  interrupted: {what} ends first")
+                _outlast(process)
             _kill(process)
             raise
         output.seek(0)
@@ -103,6 +123,13 @@ def _wait(process: subprocess.Popen[bytes], what: str, log: Log, heartbeat: floa
             log(f"  {what} ... {time.monotonic() - began:.0f} s")
         else:
             return
+
+
+def _outlast(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end whatever more signals say."""
+    while process.returncode is None:
+        with suppress(KeyboardInterrupt, SystemExit):
+            process.wait()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
