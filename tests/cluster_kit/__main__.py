@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     busy, root is missing ...); 130 and 143 interrupted, with everything removed.
     """
     given = parser().parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)
     progress = Progress()

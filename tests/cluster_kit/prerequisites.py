@@ -28,7 +28,8 @@ def install(log: Progress) -> None:
 
 def main() -> int:
     """Return 0, or 1 with one line that says what is missing, or 130 when interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs start with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     log = Progress()
     try:
         install(log)

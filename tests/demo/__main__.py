@@ -29,7 +29,10 @@ PROMPT = "The capital of France is"
 
 def main() -> int:
     """Run the demo; KEEP=1 leaves the cluster up."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up like Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # `kill` cleans up like Ctrl-C; and a script's
+        signal.signal(
+            number, signal.default_int_handler
+        )  # background jobs start with SIGINT ignored
     cache = Path(os.environ.get("PLIMSOLL_CACHE", Path.home() / ".cache" / "plimsoll"))
     parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
     parser.add_argument("--name", default="demo", help="the cluster's name")
