@@ -230,6 +230,25 @@ class Scenarios:
         same = await cluster.patch_status({**second, "status": status("Second")})
         assert version(same) == version(second)
 
+    async def test_what_others_wrote_into_a_status_outlives_an_apply_and_not_a_replacement(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        made = await server(cluster, namespace)
+        forged = await cluster.replace_status({**made, "status": {"ready": "9/9", "replicas": 7}})
+        assert forged is not None
+        applied = await cluster.patch_status({**forged, "status": status("Ours")})
+        assert applied is not None
+        assert applied["status"]["replicas"] == 7
+        with pytest.raises(Conflict):
+            await cluster.replace_status({**forged, "status": status("Stale")})
+        ours = await cluster.replace_status({**applied, "status": status("Ours")})
+        assert ours is not None
+        assert ours["status"] == status("Ours")
+        # The fields are still the applier's: what it no longer says goes.
+        bare = await cluster.patch_status({**ours, "status": {"ready": "0/1"}})
+        assert bare is not None
+        assert bare["status"] == {"ready": "0/1"}
+
     async def test_a_status_planned_on_a_former_incarnation_is_refused(
         self, cluster: Cluster, namespace: str
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply, with force, of a complete child object."""
+    """Server-side apply, with force, of a complete child object; ``why`` is for the log."""
 
     obj: dict[str, Any]
+    why: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,15 @@ Action = Apply | Create | Delete
 
 @dataclass(frozen=True, slots=True)
 class EventNote:
-    """An Event to record on the resource; ``type`` is Normal or Warning."""
+    """An Event to record on the resource; ``type`` is Normal or Warning.
+
+    ``retells`` says that an action of the same plan is its cause: the log has it from there.
+    """
 
     type: str
     reason: str
     message: str
+    retells: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,10 @@ class Cluster(Protocol):
         """
         ...
 
+    async def replace_status(self, obj: Object) -> Object | None:
+        """Make the status exactly this one, whoever owns what is there; as `patch_status`."""
+        ...
+
     async def create_event(self, obj: Object) -> bool:
         """Create an Event; False where one of that name exists (events may not be read)."""
         ...

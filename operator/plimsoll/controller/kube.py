@@ -40,11 +40,13 @@ REQUEST_SECONDS = 30.0
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
+_JSON_PATCH = "application/json-patch+json"
 
 # Codes that say nothing about the request itself: the same one may succeed later. 401 is among
 # them because the projected token rotates and the file is read again.
 _LATER = frozenset({401, 408, 425, 429})
 _NOT_FOUND = 404
+_UNPROCESSABLE = 422
 _CONFLICT = 409
 _ERROR = 400
 _SERVER_ERROR = 500
@@ -167,6 +169,28 @@ class KubeCluster:
             missing_ok=True,
         )
 
+    async def replace_status(self, obj: Object) -> Object | None:
+        """See `Cluster.replace_status`."""
+        version = obj["metadata"]["resourceVersion"]
+        patch = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/status", "value": obj["status"]},
+        ]
+        try:
+            return await self._call(
+                "PATCH",
+                _path(obj, "status"),
+                body=patch,
+                content_type=_JSON_PATCH,
+                query=[("fieldManager", STATUS_MANAGER)],
+                missing_ok=True,
+            )
+        except Refused as refused:
+            if refused.status != _UNPROCESSABLE:
+                raise
+            # That is how the API answers a test that does not hold.
+            raise Conflict(refused.message) from refused
+
     async def create_event(self, obj: Object) -> bool:
         """See `Cluster.create_event`."""
         try:
@@ -193,7 +217,7 @@ class KubeCluster:
         path: str,
         *,
         query: Sequence[tuple[str, str]] = (),
-        body: Object | None = None,
+        body: Object | Sequence[Object] | None = None,
         content_type: str = _JSON,
         missing_ok: bool = False,
     ) -> Object | None:

@@ -16,6 +16,7 @@ from plimsoll.controller.cluster import (
     resource_of,
 )
 from plimsoll.controller.observe import observe
+from plimsoll.controller.status import same_status, with_foreign_conditions
 from plimsoll.controller.store import Key, Store, controller_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 WORKERS = 8
 _GARBAGE_SECONDS = 2.0
+_CONFLICT = 409
 
 
 class Planner(Protocol):
@@ -89,6 +91,8 @@ class Reconciler:
             plan = self._planner.plan_refusal(observed, self._context, self._now(), refusal)
         wrote = await self._write_status(observed.raw, plan.status)
         for note in plan.events:
+            if not note.retells:
+                logger.info("%s/%s: %s: %s", *key, note.reason, note.message)
             await self._recorder.record(observed.raw, note)
         # What we just changed is in the store already: look again at once instead of waiting for
         # the watch to tell us of our own write.
@@ -142,6 +146,11 @@ class Reconciler:
         except Conflict:
             await self._confirm(raw)  # raises after refreshing the store
             raise
+        if live is not None and not same_status(status, live.get("status") or {}):
+            # Apply cannot remove what somebody else wrote into the status, so it would be written
+            # again on every pass, and stand there beside ours.
+            whole = with_foreign_conditions(status, live.get("status") or {})
+            live = await self._cluster.replace_status({**live, "status": whole})
         if live is None:
             self._store.remove(raw)
             return False
@@ -158,21 +167,26 @@ def _words(action: Action) -> str:
             return f"delete {action.kind} {action.name}"
         case _:
             verb = type(action).__name__.lower()
-            return f"{verb} {action.obj['kind']} {action.obj['metadata']['name']}"
+            why = f" because {action.why}" if isinstance(action, Apply) and action.why else ""
+            return f"{verb} {action.obj['kind']} {action.obj['metadata']['name']}{why}"
 
 
 def _ours(raw: Mapping[str, Any], live: Object) -> Object:
-    """The created object, unless a predecessor of the same name is still there.
+    """The created object, unless the name was taken.
 
     Raises:
         Retry: a server of this name was deleted moments ago and the garbage collector has not
             come to its child yet.
+        Refused: the object that is there is somebody else's.
     """
-    owner = controller_of(live)
-    if owner is None or owner.get("uid") != raw["metadata"]["uid"]:
-        name = live["metadata"]["name"]
-        raise Retry(f"the name {name} is taken by an object of another owner", _GARBAGE_SECONDS)
-    return live
+    owner = controller_of(live) or {}
+    if owner.get("uid") == raw["metadata"]["uid"]:
+        return live
+    what = f"{live['kind']} {live['metadata']['name']}"
+    if (owner.get("kind"), owner.get("name")) == (raw["kind"], raw["metadata"]["name"]):
+        raise Retry(f"{what} of a deleted predecessor is still there", _GARBAGE_SECONDS)
+    sentence = f"{what} exists and is not this InferenceServer's; delete it, or rename the server"
+    raise Refused(_CONFLICT, "Conflict", sentence)
 
 
 async def work(

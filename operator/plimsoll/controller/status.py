@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,6 +87,27 @@ def _written(observed: Observed, condition: Condition, now: datetime) -> dict[st
     }
 
 
+def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two statuses say the same, as far as it is ours to say.
+
+    The API server may keep list maps in another order than we sent, and others may add conditions
+    of their own, which are neither ours to judge nor a reason to write.
+    """
+    return _said(one) == _said(other)
+
+
+def _said(status: Mapping[str, Any]) -> dict[str, Any]:
+    ours = {c["type"]: c for c in status.get("conditions") or () if c["type"] in _ORDER}
+    pods = {pod["name"]: pod for pod in status.get("pods") or ()}
+    return {**status, "conditions": ours, "pods": pods}
+
+
+def with_foreign_conditions(status: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+    """Our status together with the conditions that others added to the live one."""
+    foreign = [c for c in live.get("conditions") or () if c["type"] not in _ORDER]
+    return {**status, "conditions": [*status["conditions"], *foreign]}
+
+
 def _one_line(message: str) -> str:
     text = " ".join(message.split())
     if len(text) <= _LONGEST_MESSAGE:
@@ -93,9 +115,47 @@ def _one_line(message: str) -> str:
     return f"{text[: _LONGEST_MESSAGE - 4]}...."
 
 
-def sentence(text: str) -> str:
-    """Somebody else's words as the first sentence of a message: one line, one full stop."""
+def clause(text: str) -> str:
+    """Somebody else's words in the middle of a message: one line, one full stop."""
     return f"{' '.join(text.split()).rstrip('.')}."
+
+
+# What a message may not begin with as it is, and the word that is put before it.
+_OPENINGS: Final = (
+    (re.compile(r"(spec|metadata|status)\."), "Field"),
+    (re.compile(r"-"), "Argument"),
+    (re.compile(r"\S+\.(json|gguf|safetensors|bin|pt)\b"), "File"),
+    (re.compile(r"/"), "Path"),
+)
+# What changes with its first letter (cuMemAlloc is a name), or has none to change.
+_NAME: Final = re.compile(r"[a-z][a-z'-]*[^a-z'\s,:;.-]|[^A-Za-z]")
+
+
+def sentence(text: str) -> str:
+    """Somebody else's words as the first sentence of a message: a clause with a capital letter."""
+    words = clause(text)
+    for pattern, noun in _OPENINGS:
+        if pattern.match(words):
+            return f"{noun} {words}"
+    if _NAME.match(words):  # such as cuMemAlloc: another spelling would be another name
+        return f"Cause: {words}"
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+_NEXT_SENTENCE: Final = re.compile(r"\. (\w*)")
+_PROPER_NAMES: Final = frozenset({"Plimsoll", "Kubernetes"})
+
+
+def one_sentence(text: str) -> str:
+    """A message of several sentences as one: "It broke. Mend it." is "It broke; mend it."."""
+
+    def joined(found: re.Match[str]) -> str:
+        word = found.group(1)
+        # "GPU" and "LightLLM" keep their capitals; a word that is one only by its place does not.
+        plain = word.istitle() and word not in _PROPER_NAMES
+        return f"; {word.lower() if plain else word}"
+
+    return _NEXT_SENTENCE.sub(joined, text)
 
 
 def summary(conditions: Iterable[Condition], ready_message: str) -> Condition:
@@ -111,7 +171,7 @@ def summary(conditions: Iterable[Condition], ready_message: str) -> Condition:
     causes = [c for c in missing if c.status == FALSE and c.reason not in WAITING_REASONS]
     waits = sorted(missing, key=lambda c: c.type != SIZED)
     obstacle = (causes or waits)[0]
-    return Condition(READY, obstacle.status, obstacle.reason, obstacle.message)
+    return Condition(READY, obstacle.status, obstacle.reason, one_sentence(obstacle.message))
 
 
 # Reasons that only say "not yet".

@@ -1,5 +1,8 @@
 """A keyed work queue: one pass per key at a time, none lost, repeats merged.
 
+A key whose passes follow each other without end (two states that each call for the other, a tenant
+who edits ten times a second) is slowed down, so that no server can spin: see `BURST`.
+
 The shape is client-go's work queue with its delaying and rate-limiting layers folded in. It knows
 nothing of Kubernetes; clock and randomness are arguments. Nothing in it must survive a restart:
 at start every known key is added once, and every pass finds its work by looking at the world.
@@ -21,6 +24,13 @@ K = TypeVar("K", bound=Hashable)
 BASE_SECONDS = 0.5
 CAP_SECONDS = 30.0
 JITTER = 0.2
+
+# Passes that one key may have in quick succession, and how many a second it earns back. A life from
+# "applied" to "ready" takes about 25; further requests merge into the pass that is waited for.
+BURST = 60
+EARNED_PER_SECOND = 1.0
+_SHORTEST = 0.05
+_SWEEP = 1024  # keys to remember before those that have earned all back are forgotten
 
 
 class WorkQueue(Generic[K]):
@@ -52,6 +62,8 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
         self._failures: dict[K, int] = {}
+        self._spent: dict[K, tuple[float, float]] = {}  # passes spent, as of when
+        self._next_sweep = _SWEEP
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._closed = False
@@ -84,6 +96,7 @@ class WorkQueue(Generic[K]):
             del self._ready[key]
             self._due.pop(key, None)
             self._busy[key] = self._clock()
+            self._spend(key)
             return key
         return None
 
@@ -159,8 +172,25 @@ class WorkQueue(Generic[K]):
         if key in self._busy:
             self._again.add(key)
             return
+        if key in self._ready:
+            return
+        excess = self._spent_now(key) + 1 - BURST
+        if excess > 0:
+            # Never so short that rounding makes it due at once.
+            self.add(key, max(_SHORTEST, excess / EARNED_PER_SECOND))
+            return
         self._ready.setdefault(key, self._clock())
         self._wake.set()
+
+    def _spent_now(self, key: K) -> float:
+        spent, since = self._spent.get(key, (0.0, 0.0))
+        return max(0.0, spent - (self._clock() - since) * EARNED_PER_SECOND)
+
+    def _spend(self, key: K) -> None:
+        self._spent[key] = (self._spent_now(key) + 1, self._clock())
+        if len(self._spent) > self._next_sweep:
+            self._spent = {k: v for k, v in self._spent.items() if self._spent_now(k) > 0}
+            self._next_sweep = 2 * len(self._spent) + _SWEEP
 
     def _promote(self) -> None:
         now = self._clock()

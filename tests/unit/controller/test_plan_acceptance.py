@@ -190,9 +190,16 @@ def test_refused_scaling_is_not_blamed_on_the_sizing_pod() -> None:
             No(403, "Forbidden", f'pods "{SZ}" is forbidden: namespace team is being terminated'),
             None,
         ),
-        (No(409, "Conflict", "the UID in the precondition does not match"), 1),
         (No(429, "TooManyRequests", "later"), 1),
     ],
 )
 def test_refusals_that_need_no_words(refusal: No, wait: float | None) -> None:
     assert plan_refusal(observe_from(body()), CONTEXT, NOW, refusal) == Plan(requeue_after=wait)
+
+
+def test_a_name_taken_by_somebody_else_s_pod_is_a_conflict_and_looked_at_again() -> None:
+    said = f"Pod {SZ} exists and is not this InferenceServer's; delete it, or rename the server"
+    made = plan_refusal(observe_from(body()), CONTEXT, NOW, No(409, "Conflict", said))
+    assert conditions(made, observe_from(body()))["Ready"] == ("False", "Conflict")
+    assert made.requeue_after
+    well_formed(made)

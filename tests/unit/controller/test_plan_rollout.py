@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -31,6 +32,7 @@ from tests.unit.controller.plan_worlds import (
     Row,
     check,
     child,
+    conditions,
     converged,
     serving,
     sized_status,
@@ -167,3 +169,15 @@ def test_pin_follows_the_keys_that_the_user_wants() -> None:
     spec: dict[str, Any] = {"accelerator": {"classLabelKeys": ["cloud/gpu"]}}
     world = observe_from(body(status=sized_status(), **spec), node=node(**{"cloud/gpu": "h100"}))
     assert _pin_of(world) == ("cloud/gpu", ["h100"])
+
+
+def test_a_count_that_the_api_leaves_out_is_zero() -> None:
+    """`kubectl rollout restart`: for a moment the old pods are all there is, with the same inputs."""
+    world = converged()
+    live = copy.deepcopy(world.deployment)
+    assert live is not None
+    live["metadata"]["generation"] = 2
+    live["status"] = {"observedGeneration": 2, "replicas": 1}
+    made = plan(replace(world, deployment=live), CONTEXT, NOW)
+    assert conditions(made, world)["RolledOut"] == ("False", "Progressing")
+    assert made.actions == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pytest
 from plimsoll.controller.objects import (
     sizing_pod,
 )
-from plimsoll.controller.observed import observe_from
+from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.plan import Create, plan
 from tests.unit.controller.builders import (
     CONTEXT,
@@ -40,8 +41,10 @@ from tests.unit.controller.plan_worlds import (
     conditions,
     forged,
     refuses,
+    sized_status,
     sizing,
     waiting,
+    well_formed,
     writes,
 )
 
@@ -161,7 +164,7 @@ TABLE = [
         writes=[], events=["Warning ModelNotFound"],
         conditions={"ModelReady": "False ModelNotFound", "Ready": "False ModelNotFound",
                     "Stalled": "True ModelNotFound"},
-        says="Put the model into claim models at llama-8b",
+        says="Path /models/llama-8b does not exist; put the model into claim models at llama-8b",
     ),
     waiting(
         "exit 2: an argument of the engine, not the model", refuses("InvalidArgument", "--x is odd", 2),
@@ -349,3 +352,65 @@ def test_a_clock_that_jumps_cannot_stop_the_tries() -> None:
     made = plan(observe_from(body(status=status), pods=[ended(sizing(), FAILURE, 4)]), CONTEXT, NOW)
     assert made.requeue_after is not None
     assert made.requeue_after <= 300
+
+
+def _forge(path: str, value: Any) -> Observed:
+    """The status after a measurement, with one value of the capacity replaced (None: removed)."""
+    status = copy.deepcopy(sized_status())
+    *parents, last = path.split(".")
+    where = status["capacity"]
+    for parent in parents:
+        where = where[parent]
+    if value is None:
+        del where[last]
+    else:
+        where[last] = value
+    return observe_from(body(status=status), node=node())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("maxTotalTokenNum", 999_999_999),
+        ("maxTotalTokenNum", 0),
+        ("maxTotalTokenNum", -1),
+        ("kvCacheBytes", 2**60),
+        ("breakdown.kv", 2**60),
+        ("breakdown.weights", -(2**60)),
+        ("breakdown.deviceFree", 2**60),
+        ("bytesPerToken", 0),
+        ("granule", 0),
+        ("fixedPools", -(2**60)),
+        ("modelFile", "../../etc/passwd"),
+        ("pinnedLabel.value", None),
+        ("pinnedLabel", None),
+        ("breakdown", None),
+        ("source", "Cached"),
+    ],
+)
+def test_a_stored_number_that_does_not_add_up_is_measured_again(path: str, value: Any) -> None:
+    made = plan(_forge(path, value), CONTEXT, NOW)
+    assert writes(made) == [f"create Pod {SZ}"]
+    assert made.status is not None
+    assert "capacity" not in made.status
+
+
+def test_a_stored_number_that_adds_up_is_used() -> None:
+    made = plan(_forge("confidence", "exact"), CONTEXT, NOW)
+    assert writes(made) == ["apply Deployment llama", "apply Service llama"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [{"type": "Ready", "reason": "X", "message": "x"}, {"type": "Sized"}, {"message": "x"}],
+)
+def test_progress_that_somebody_else_wrote_is_forgotten(failure: dict[str, str]) -> None:
+    status = after(observe_from(body()))
+    status["sizing"] |= {
+        "failure": failure,
+        "attempts": 9,
+        "nextAttemptTime": "2099-01-01T00:00:00Z",
+    }
+    made = plan(observe_from(body(status=status)), CONTEXT, NOW)
+    assert writes(made) == [f"create Pod {SZ}"]
+    well_formed(made)

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -198,11 +199,148 @@ async def test_a_predecessor_s_pod_is_waited_out() -> None:
     old["metadata"]["ownerReferences"][0]["uid"] = "uid-of-the-one-before"
     rig.cluster.objects["Pod", NAMESPACE, pod["metadata"]["name"]] = old
     rig.store._drop(("Pod", NAMESPACE, pod["metadata"]["name"]))
-    with pytest.raises(Retry, match="another owner"):
+    with pytest.raises(Retry, match="predecessor"):
         await rig.reconcile(KEY)
     rig.cluster.remove("Pod", NAMESPACE, pod["metadata"]["name"])
     await rig.settle()
     assert rig.condition("Ready")[0] == "True"
+
+
+async def test_a_stranger_s_pod_under_the_name_becomes_a_condition_and_is_spared() -> None:
+    """Without our labels no watch shows it; only the create finds it."""
+    rig = Rig()
+    rig.apply()
+    await rig.boot()
+    await rig.operate()
+    (pod,) = rig.cluster.of_kind("Pod")
+    where = ("Pod", NAMESPACE, pod["metadata"]["name"])
+    rig.cluster.remove(*where)
+    rig.deaf = lambda _kind, obj: obj["kind"] == "Pod"
+    rig.cluster.put({**pod, "metadata": {"name": where[2], "namespace": NAMESPACE, "labels": {}}})
+    rig.now += timedelta(seconds=60)
+    for _ in range(6):
+        await rig.operate()
+    assert rig.condition("Ready") == ("False", "Conflict")
+    assert rig.requeue
+    assert where in rig.cluster.objects
+    rig.cluster.remove(*where)
+    rig.deaf = lambda _kind, _obj: False
+    rig.now += timedelta(seconds=60)
+    await rig.settle()
+    assert rig.condition("Ready")[0] == "True"
+
+
+async def test_a_wiped_status_is_found_again_without_touching_the_server() -> None:
+    rig = await settled()
+    calm = rig.end_state()
+    pods = rig.cluster.of_kind("Pod")
+
+    def wipe(obj: Object) -> None:
+        obj["status"] = {}
+
+    rig.cluster.edit("InferenceServer", *KEY, wipe)
+    await rig.settle()
+    assert rig.end_state() == calm
+    assert rig.cluster.of_kind("Pod") == pods
+    assert len(rig.created()) == 2
+
+
+async def test_what_others_wrote_into_the_status_goes_but_their_conditions_stay() -> None:
+    rig = await settled()
+    calm = rig.status()
+    foreign = {
+        "type": "Audited",
+        "status": "True",
+        "reason": "R",
+        "message": "M.",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+    def forge(obj: Object) -> None:
+        stale = {**foreign, "type": "Reconciling"}
+        obj["status"]["conditions"] += [stale, foreign]
+        obj["status"]["sizing"] = {"attempts": 7}
+        obj["status"]["ready"] = "9/9"
+
+    rig.cluster.edit("InferenceServer", *KEY, forge)
+    await rig.settle()
+    found = rig.status()
+    assert foreign in found["conditions"]
+    assert "Reconciling" not in {c["type"] for c in found["conditions"]}
+    assert "sizing" not in found
+    assert found["ready"] == calm["ready"]
+    quiet = len(rig.cluster.writes)
+    for _ in range(3):
+        await rig.operate()
+    assert len(rig.cluster.writes) == quiet
+
+
+@pytest.mark.parametrize("replicas", [0, 1, 2])
+async def test_an_hour_of_rest_is_an_hour_without_writes(replicas: int) -> None:
+    rig = await settled(replicas=replicas)
+    quiet = len(rig.cluster.writes)
+    for _ in range(60):
+        rig.now += timedelta(minutes=1)
+        assert not await rig.operate()
+        await rig.boot()  # as a resync, and a restart, would
+    assert len(rig.cluster.writes) == quiet
+    assert rig.status()["ready"] == f"{replicas}/{replicas}"
+
+
+async def test_replicas_changed_by_hand_are_put_back_and_a_restart_is_not_fought() -> None:
+    rig = await settled()
+
+    def change(obj: Object) -> None:
+        obj["spec"]["replicas"] = 3
+        annotations = obj["spec"]["template"]["metadata"].setdefault("annotations", {})
+        annotations["kubectl.kubernetes.io/restartedAt"] = "2026-12-01T12:00:00Z"
+
+    before = {p["metadata"]["name"] for p in rig.cluster.of_kind("Pod")}
+    rig.cluster.edit("Deployment", *KEY, change)
+    await rig.settle()
+    live = rig.cluster.objects["Deployment", *KEY]
+    assert live["spec"]["replicas"] == 1
+    assert (
+        "kubectl.kubernetes.io/restartedAt" in live["spec"]["template"]["metadata"]["annotations"]
+    )
+    assert {p["metadata"]["name"] for p in rig.cluster.of_kind("Pod")}.isdisjoint(before)
+    assert rig.condition("Ready")[0] == "True"
+    assert len(rig.created()) == 1
+
+
+async def test_a_sizing_pod_deleted_by_hand_is_made_again() -> None:
+    rig = Rig()
+    rig.apply()
+    await rig.operate()
+    await rig.operate()
+    (pod,) = rig.cluster.of_kind("Pod")
+    rig.cluster.remove("Pod", NAMESPACE, pod["metadata"]["name"])
+    await rig.settle()
+    assert rig.condition("Ready")[0] == "True"
+    assert len(rig.created()) == 2
+
+
+async def test_one_line_of_log_tells_each_action_and_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", logger="plimsoll"):
+        rig = await settled()
+        rig.cluster.edit("Deployment", *KEY, lambda obj: obj["spec"].update(replicas=2))
+        await rig.settle()
+    lines = [r.getMessage() for r in caplog.records if r.levelname == "INFO"]
+    (pod,) = set(rig.created())
+    begin = (
+        f"create Pod {pod}",
+        f"Measured: Measured {TOKENS} tokens on",
+        "apply Deployment llama because it does not exist",
+        "apply Service llama because it does not exist",
+        f"delete Pod {pod}",
+        f"Ready: Serving with {TOKENS} tokens",
+        "apply Deployment llama because spec.replicas: 2 is not 1",
+        f"Ready: Serving with {TOKENS} tokens",
+    )
+    for line, start in zip(lines, begin, strict=True):
+        assert line.startswith(f"team/llama: {start}"), lines
 
 
 async def test_a_server_deleted_under_a_pass_is_not_served() -> None:

@@ -11,9 +11,12 @@ from plimsoll.controller.status import (
     LADDER,
     Condition,
     merged,
+    one_sentence,
+    same_status,
     sentence,
     summary,
     timestamp,
+    with_foreign_conditions,
     written,
 )
 from tests.unit.controller.builders import NOW, body
@@ -105,4 +108,51 @@ def test_messages_are_one_line_of_bounded_length() -> None:
 
 
 def test_sentence() -> None:
-    assert sentence("two\n lines..") == "two lines."
+    assert sentence("two\n lines..") == "Two lines."
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("the weights lack layer 0", "The weights lack layer 0."),
+        ("spec.engine.port must be given", "Field spec.engine.port must be given."),
+        ("--x=1 is odd", "Argument --x=1 is odd."),
+        ("config.json is no JSON", "File config.json is no JSON."),
+        ("/models/x does not exist", "Path /models/x does not exist."),
+        ("cuMemAlloc failed", "Cause: cuMemAlloc failed."),
+        ("NVML says no", "NVML says no."),
+        ("140.00 GiB are too much", "Cause: 140.00 GiB are too much."),
+        ('pods "x" is forbidden', 'Pods "x" is forbidden.'),
+    ],
+)
+def test_a_first_sentence_begins_with_a_capital_letter_and_changes_no_name(
+    text: str, wanted: str
+) -> None:
+    assert sentence(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("It broke. Mend it; Plimsoll waits.", "It broke; mend it; Plimsoll waits."),
+        ("No node. GPU is short. Plimsoll waits.", "No node; GPU is short; Plimsoll waits."),
+        ("2 Insufficient nvidia.com/gpu. preemption: 0/2.", "2 Insufficient nvidia.com/gpu; preemption: 0/2."),
+    ],
+)  # fmt: skip
+def test_one_sentence(text: str, wanted: str) -> None:
+    assert one_sentence(text) == wanted
+
+
+def test_statuses_are_the_same_in_any_order_and_beside_the_conditions_of_others() -> None:
+    ready, sized = ({"type": kind, "status": "True"} for kind in ("Ready", "Sized"))
+    foreign = {"type": "Audited", "status": "True"}
+    pods = [{"name": "a"}, {"name": "b"}]
+    ours = {"ready": "1/1", "conditions": [sized, ready], "pods": pods}
+    live = {"ready": "1/1", "conditions": [foreign, ready, sized], "pods": pods[::-1]}
+    assert same_status(ours, live)
+    assert not same_status(ours, {**live, "conditions": [ready]})
+    assert not same_status(ours, {**live, "replicas": 7})
+    assert not same_status(ours, {**live, "pods": [{"name": "a"}, {"name": "b", "node": "n"}]})
+    stale = {"type": "Reconciling", "status": "True"}
+    assert not same_status(ours, {**live, "conditions": [ready, sized, stale]})
+    assert with_foreign_conditions(ours, live)["conditions"] == [sized, ready, foreign]

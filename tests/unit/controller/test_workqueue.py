@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.controller.workqueue import JITTER, WorkQueue
+from plimsoll.controller.workqueue import BURST, EARNED_PER_SECOND, JITTER, WorkQueue
 
 
 class Clock:
@@ -95,6 +95,33 @@ def test_back_off_doubles_to_its_cap_and_success_forgets(queue: WorkQueue[str]) 
 
 def test_the_server_s_own_wish_is_a_floor(queue: WorkQueue[str]) -> None:
     assert queue.fail("a", at_least=60) == 60
+
+
+def test_a_key_that_never_comes_to_rest_is_slowed_and_others_are_not(
+    queue: WorkQueue[str], clock: Clock
+) -> None:
+    passes = 0
+    for _ in range(100_000):
+        queue.add("spinning")
+        while (key := queue.pop()) is not None:
+            passes += 1
+            assert passes < 1000
+            queue.add(key)  # while busy, as the watch's echo of our own write
+            queue.done(key)
+        clock.now += 0.001
+    assert BURST + 90 * EARNED_PER_SECOND <= passes <= BURST + 101 * EARNED_PER_SECOND
+    queue.add("calm")
+    assert queue.pop() == "calm"
+    clock.now += 2 * BURST / EARNED_PER_SECOND
+    assert queue.pop() == "spinning"  # and nothing is lost
+
+
+def test_keys_that_rest_are_forgotten(queue: WorkQueue[str], clock: Clock) -> None:
+    for number in range(5_000):
+        queue.add(f"k{number}")
+        queue.done(queue.pop() or "")
+        clock.now += 1
+    assert len(queue._spent) < 2 * 1024
 
 
 def test_a_thousand_failures_do_not_overflow(queue: WorkQueue[str]) -> None:

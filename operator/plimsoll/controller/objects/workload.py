@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import sizing_request
 from plimsoll.controller.objects import names
+from plimsoll.controller.objects.affinity import class_requirements
 from plimsoll.controller.objects.context import BuildContext
 from plimsoll.controller.objects.hashes import digest, request_of, sizing_key
 from plimsoll.controller.objects.labels import owner_reference, selector, server_labels
@@ -92,8 +93,11 @@ def inputs_hash(server: InferenceServer, stamp: Stamp) -> str:
             "request": request_of(server),
             "model": spec.model,
             "engine": spec.engine,
-            "accelerator": spec.accelerator,
-            "rollout": spec.rollout,
+            # Only what the template shows: a pin stands in place of products and label keys, and
+            # the progress deadline is the Deployment's. Editing those must restart nothing.
+            "accelerator": [spec.accelerator.resource, spec.accelerator.count],
+            "classes": class_requirements(spec.accelerator, stamp.pin),
+            "drainSeconds": spec.rollout.drain_seconds,
             "probes": spec.probes,
             "template": spec.template,
             "stamp": stamp,

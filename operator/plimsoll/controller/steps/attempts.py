@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.status import Condition, timestamp
+from plimsoll.controller.status import LADDER, Condition, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,6 +97,8 @@ def attempts_in(status: Mapping[str, Any], request_hash: str) -> Attempts:
     if found.get("requestHash") != request_hash:
         return Attempts(request_hash)
     failure = found.get("failure")
+    if failure and (failure.get("type") not in LADDER or not failure.get("reason")):
+        return Attempts(request_hash)  # not ours: somebody else wrote into the status
     return Attempts(
         request_hash,
         found.get("podUID"),
@@ -115,7 +117,7 @@ def back_off(count: int, *, terminal: bool) -> int:
 
 
 def _failure(found: Mapping[str, Any]) -> Failure:
-    condition = Condition(found["type"], "False", found["reason"], found["message"])
+    condition = Condition(found["type"], "False", found["reason"], found.get("message", ""))
     return Failure(condition, terminal=bool(found.get("terminal")))
 
 

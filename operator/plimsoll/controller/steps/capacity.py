@@ -9,9 +9,11 @@ from __future__ import annotations
 from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from plimsoll.controller.crd import MAX_TOKENS
 from plimsoll.controller.crd.types import FIXED
 from plimsoll.controller.objects import Pin, Stamp, sizing_key
 from plimsoll.controller.objects.names import HOSTNAME_LABEL
+from plimsoll.core.report import is_model_file, token_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,11 +83,46 @@ def user_provided(server: InferenceServer) -> dict[str, Any]:
 
 def answer_in(server: InferenceServer, status: Mapping[str, Any]) -> dict[str, Any] | None:
     """The stored result, if it answers the question that the resource asks now."""
-    capacity = status.get("capacity")
-    if server.spec.sizing.mode == FIXED or not isinstance(capacity, dict):
+    capacity = believable(status)
+    if server.spec.sizing.mode == FIXED or capacity is None or capacity["source"] != MEASURED:
         return None
-    usable = isinstance(capacity.get("maxTotalTokenNum"), int) and capacity.get("pinnedLabel")
-    return capacity if usable and capacity.get("sizingKey") == sizing_key(server) else None
+    return capacity if capacity.get("sizingKey") == sizing_key(server) else None
+
+
+def believable(status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """``status.capacity`` if it is one that we could have written.
+
+    The status is where the answer is kept, and so an input: whoever may write it could stamp an
+    absurd number into the server's arguments. What does not add up is measured again.
+    """
+    capacity = status.get("capacity")
+    try:
+        return capacity if isinstance(capacity, dict) and _adds_up(capacity) else None
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _adds_up(capacity: dict[str, Any]) -> bool:
+    """The checks of the sizer's report, on what was kept of it."""
+    tokens = capacity["maxTotalTokenNum"]
+    if not 0 < tokens <= MAX_TOKENS or capacity["source"] != MEASURED:
+        return bool(0 < tokens <= MAX_TOKENS and capacity["source"] == USER_PROVIDED)
+    terms, pin, granule = capacity["breakdown"], capacity["pinnedLabel"], capacity["granule"]
+    reserve, per_token = sum(terms["reserve"].values()), capacity["bytesPerToken"]
+    sizes = (*terms["reserve"].values(), terms["weights"], terms["safety"], capacity["fixedPools"])
+    file = capacity.get("modelFile")
+    return bool(
+        min(sizes) >= 0
+        and 0 < terms["kv"] == capacity["kvCacheBytes"]
+        and terms["kv"] == terms["freeAfterInit"] - terms["weights"] - reserve - terms["safety"]
+        and terms["freeAfterInit"] <= terms["deviceFree"] <= terms["deviceTotal"]
+        and granule > 0 < per_token
+        and tokens % granule == 0
+        and tokens <= token_limit(terms["kv"], capacity["fixedPools"], per_token, granule)
+        and pin["key"]
+        and pin["value"]
+        and (file is None or is_model_file(file))
+    )
 
 
 def stamp_of(server: InferenceServer, capacity: Mapping[str, Any]) -> Stamp:

@@ -30,9 +30,11 @@ from plimsoll.controller.status import (
     Condition,
     merged,
     previous,
+    same_status,
     summary,
     written,
 )
+from plimsoll.controller.steps.capacity import believable
 from plimsoll.controller.steps.survey import listed
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def changed_status(
         **_facts(found),
         "conditions": written(found.observed, conditions, now),
     }
-    return None if status == found.observed.status else status
+    return None if same_status(status, found.observed.status) else status
 
 
 def _counts(found: Findings) -> dict[str, Any]:
@@ -130,7 +132,7 @@ def _facts(found: Findings) -> dict[str, Any]:
         key: observed.status[key] for key in ("effective", "endpoint") if key in observed.status
     }
     facts: dict[str, Any] = {
-        "capacity": found.sizing.capacity or observed.status.get("capacity"),
+        "capacity": found.sizing.capacity or believable(observed.status),
         "sizing": found.sizing.progress,
     }
     if found.accepted.status == TRUE and server is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.controller.status import CAPACITY_AVAILABLE, FALSE, MODEL_READY, Condition, sentence
+from plimsoll.controller.status import CAPACITY_AVAILABLE, FALSE, MODEL_READY, Condition, clause
 from plimsoll.controller.steps import podstate
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def scheduling_obstacle(pod: Mapping[str, Any]) -> Condition | None:
         return _volume_obstacle(pod, message)
     return Condition(
         CAPACITY_AVAILABLE, FALSE, "Unschedulable",
-        f"No node can take pod {podstate.name(pod)}: {sentence(message)} Free a GPU, add a node, "
+        f"No node can take pod {podstate.name(pod)}: {clause(message)} Free a GPU, add a node, "
         "or change spec.accelerator or spec.template; it goes on by itself.",
     )  # fmt: skip
 
@@ -43,11 +43,11 @@ def _volume_obstacle(pod: Mapping[str, Any], message: str) -> Condition:
         return Condition(
             MODEL_READY, FALSE, "VolumeUnavailable",
             f"Pod {podstate.name(pod)} cannot use the model's volume while another pod does: "
-            f"{sentence(message)} Use a claim that several pods may read.",
+            f"{clause(message)} Use a claim that several pods may read.",
         )  # fmt: skip
     return Condition(
         MODEL_READY, FALSE, "VolumePending",
-        f"The model's volume is not there yet: {sentence(message)} Create or bind the claim named "
+        f"The model's volume is not there yet: {clause(message)} Create or bind the claim named "
         "in spec.model.source; it goes on by itself.",
     )  # fmt: skip
 

@@ -16,8 +16,8 @@ from plimsoll.controller.status import (
     FALSE,
     ROLLED_OUT,
     Condition,
+    clause,
     previous,
-    sentence,
 )
 from plimsoll.controller.steps.conclusion import (
     Findings,
@@ -44,12 +44,12 @@ def refused(found: Findings, refusal: Refusal, now: datetime) -> Plan:
     """The plan instead of the one that was refused.
 
     A namespace or resource that is going away (404, or forbidden because it is terminating) needs
-    no plan; a lost race (409) or an overloaded server needs only another look.
+    no plan; an overloaded server needs only another look.
     """
     message = refusal.message
     if refusal.status == NOT_FOUND or "being terminated" in message:
         return Plan()
-    if refusal.status not in {FORBIDDEN, INVALID}:
+    if refusal.status not in {FORBIDDEN, CONFLICT, INVALID}:
         return Plan(requeue_after=RACE)
     condition = _condition(found, refusal)
     conditions = all_conditions(found, condition)
@@ -61,7 +61,9 @@ def refused(found: Findings, refusal: Refusal, now: datetime) -> Plan:
 
 
 def _condition(found: Findings, refusal: Refusal) -> Condition:
-    said = sentence(refusal.message)
+    said = clause(refusal.message)
+    if refusal.status == CONFLICT:
+        return Condition(ACCEPTED, FALSE, "Conflict", said)
     if refusal.status == INVALID:
         return Condition(
             ACCEPTED, FALSE, "InvalidSpec",

@@ -22,6 +22,7 @@ from plimsoll.controller.status import (
     ROLLED_OUT,
     TRUE,
     Condition,
+    clause,
     previous,
     sentence,
 )
@@ -73,8 +74,10 @@ def wait_for_number(observed: Observed, server: InferenceServer) -> Rollout:
     conditions = (waits, _available(found, _live_replicas(observed)))
     if live is None or podstate.is_deleting(live) or live["spec"].get("replicas") == replicas:
         return Rollout(conditions, found)
-    note = EventNote("Normal", "Scaled", f"Deployment {server.name} scaled to {replicas}.")
-    return Rollout(conditions, found, (Apply(scaled(live, replicas)),), (note,))
+    note = EventNote(
+        "Normal", "Scaled", f"Deployment {server.name} scaled to {replicas}.", retells=True
+    )
+    return Rollout(conditions, found, (Apply(scaled(live, replicas), "scaling"),), (note,))
 
 
 def roll_out(
@@ -94,7 +97,7 @@ def roll_out(
         return Rollout((condition, available), found, requeue_after=WAIT_FOR_DELETION)
 
     differences = [(wanted, live, _difference(wanted, live)) for wanted, live in children]
-    actions = tuple(Apply(wanted) for wanted, _, text in differences if text is not None)
+    actions = tuple(Apply(wanted, text) for wanted, _, text in differences if text is not None)
     events = tuple(_note(w, live, text) for w, live, text in differences if text is not None)
     obstacle = placement_obstacle(found)
     if found.leaving or any(not podstate.is_finished(pod) for pod in observed.sizing_pods):
@@ -124,13 +127,13 @@ def _note(wanted: Mapping[str, Any], live: Mapping[str, Any] | None, text: str) 
     """Why this child is written, in the words of the first difference."""
     what = f"{wanted['kind']} {wanted['metadata']['name']}"
     if live is None:
-        return EventNote("Normal", "Created", f"{what} created")
+        return EventNote("Normal", "Created", f"{what} created", retells=True)
     if text.startswith("spec.replicas:"):
-        return EventNote("Normal", "Scaled", f"{what}: {text}")
+        return EventNote("Normal", "Scaled", f"{what}: {text}", retells=True)
     template = wanted["spec"].get("template", {})
     if inputs_hash_of(template) != inputs_hash_of(live["spec"].get("template", {})):
-        return EventNote("Normal", "RolloutStarted", f"{what}: {text}")
-    return EventNote("Normal", "PutRight", f"{what}: {text}")
+        return EventNote("Normal", "RolloutStarted", f"{what}: {text}", retells=True)
+    return EventNote("Normal", "PutRight", f"{what}: {text}", retells=True)
 
 
 def _progress(observed: Observed, server: InferenceServer, found: Survey) -> Condition:
@@ -148,7 +151,7 @@ def _progress(observed: Observed, server: InferenceServer, found: Survey) -> Con
         # Once complete it stays complete while the same pods are there: a server that crashes
         # later is not a rollout, and Available says so.
         if ready >= replicas or (was_done and done.get("reason") == "Complete"):
-            text = f"{replicas} of {replicas} replicas run the current template."
+            text = f"Replicas on the current template: {replicas} of {replicas}."
             return Condition(ROLLED_OUT, TRUE, "Complete", text)
     trouble = _deployment_trouble(status)
     if trouble is not None:
@@ -160,8 +163,8 @@ def _progress(observed: Observed, server: InferenceServer, found: Survey) -> Con
             f"Pods that drain still hold their GPUs: {names}.",
         )  # fmt: skip
     return _progressing(
-        f"{ready} of {replicas} replicas are ready on the current template, {current - ready} "
-        f"starting, {old} still on an older one."
+        f"Replicas ready on the current template: {ready} of {replicas} ({current - ready} "
+        f"starting, {old} still on an older one); wait for the rollout."
     )
 
 
@@ -173,14 +176,15 @@ def _controller_is_behind(live: Mapping[str, Any], replicas: int) -> bool:
     status, generation = live.get("status") or {}, live["metadata"].get("generation")
     if generation is not None and status.get("observedGeneration", generation) < generation:
         return True
-    return int(status.get("updatedReplicas", replicas)) < replicas if status else False
+    # The API leaves out a count of 0. A status without any generation was never written.
+    return "observedGeneration" in status and int(status.get("updatedReplicas", 0)) < replicas
 
 
 def _deployment_trouble(status: Mapping[str, Any]) -> Condition | None:
     by_type = {c.get("type"): c for c in status.get("conditions") or ()}
     failure = by_type.get("ReplicaFailure") or {}
     if failure.get("status") == TRUE:
-        text = sentence(str(failure.get("message") or failure.get("reason")))
+        text = clause(str(failure.get("message") or failure.get("reason")))
         return Condition(
             ROLLED_OUT, FALSE, "ReplicaCreateFailed",
             f"The API server refuses server pods: {text} Remove the cause; it goes on by itself.",
@@ -201,11 +205,13 @@ def _available(found: Survey, replicas: int) -> Condition:
     if replicas == 0:
         return Condition(AVAILABLE, TRUE, "ScaledToZero", "There are no replicas, as asked for.")
     if ready >= max(1, replicas - MAX_UNAVAILABLE):
-        return Condition(AVAILABLE, TRUE, "MinimumReplicas", f"{ready} of {replicas} are ready.")
+        return Condition(
+            AVAILABLE, TRUE, "MinimumReplicas", f"Replicas ready: {ready} of {replicas}."
+        )
     failure = next((f for pod in found.current if (f := failure_of(pod)) is not None), None)
     if failure is not None:
         return failure
-    text = f"{ready} of {replicas} replicas are ready; wait until the engine has started."
+    text = f"Replicas ready: {ready} of {replicas}; wait until the engine has started."
     return Condition(AVAILABLE, FALSE, "NoReadyReplicas", text)
 
 

@@ -107,7 +107,9 @@ def _given(server: InferenceServer) -> Sizing:
         conditions=(
             Condition(MODEL_READY, TRUE, "Resolved", "The engine checks the model as it starts."),
             Condition(CAPACITY_AVAILABLE, TRUE, "Scheduled", "No sizing pod is needed."),
-            Condition(SIZED, TRUE, "UserProvided", f"{tokens} tokens, as spec.sizing says."),
+            Condition(
+                SIZED, TRUE, "UserProvided", f"The number is {tokens} tokens, as spec.sizing says."
+            ),
         ),
         capacity=capacity,
         stamp=capacities.stamp_of(server, capacity),
@@ -119,7 +121,7 @@ def _answered(server: InferenceServer, capacity: dict[str, Any], *, persisted: b
     tokens, gpu = capacity["maxTotalTokenNum"], capacity.get("gpu") or {}
     sized = Condition(
         SIZED, TRUE, "Measured",
-        f"{tokens} tokens, measured on {gpu.get('product')} ({capacity.get('confidence')}).",
+        f"Measured {tokens} tokens on {gpu.get('product')} ({capacity.get('confidence')}).",
     )  # fmt: skip
     unpinnable = capacities.is_unpinnable(server, capacity)
     if unpinnable:
@@ -187,7 +189,9 @@ def _without_pod(
         attempts = attempts.failed(str(attempts.pod_uid), Failure(gone), now)
     if attempts.seconds_left(now) > 0:
         return _between_tries(name, attempts, now)
-    started = EventNote("Normal", "SizingStarted", f"Created pod {name} to measure a GPU.")
+    started = EventNote(
+        "Normal", "SizingStarted", f"Created pod {name} to measure a GPU.", retells=True
+    )
     return _under_way(
         name,
         attempts,

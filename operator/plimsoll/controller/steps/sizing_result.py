@@ -20,6 +20,7 @@ from plimsoll.controller.status import (
     TRUE,
     UNKNOWN,
     Condition,
+    clause,
     sentence,
     timestamp,
 )
@@ -42,12 +43,9 @@ EXITS: Final[Mapping[int, tuple[str, bool]]] = {
     4: (SIZED, False),
     5: (SIZED, False),
 }
-# What to do, by reason. {claim} and {path} are the model's place, {node} is where it was tried.
+# What to do, by reason, where the sizer cannot know it (that nothing fits, it explains itself).
+# {claim} and {path} are the model's place, {node} is where it was tried.
 ADVICE: Final[Mapping[str, str]] = {
-    "WeightsDoNotFit": "Use a GPU with more memory, more GPUs (spec.accelerator.count) or a "
-    "smaller model.",
-    "BudgetTooSmall": "Lower spec.sizing.contextLength, prefillTokens or minTotalTokenNum, or use "
-    "a GPU with more memory.",
     "ModelNotFound": "Put the model into claim {claim} at {path}, or correct spec.model; " + AGAIN,
     "ConfigUnreadable": "Repair the model in claim {claim} at {path}; " + AGAIN,
     "WeightsUnreadable": "Repair the model in claim {claim} at {path}; " + AGAIN,
@@ -135,7 +133,7 @@ def _refused(
 
 def _invalid(pod: Mapping[str, Any], why: str) -> Failure:
     message = (
-        f"The termination message of pod {podstate.name(pod)} is no valid result: {sentence(why)} "
+        f"The termination message of pod {podstate.name(pod)} is no valid result: {clause(why)} "
         f"It is not used; {AGAIN}"
     )
     return Failure(Condition(SIZED, FALSE, "ResultInvalid", message))
@@ -166,7 +164,7 @@ def _rejected(pod: Mapping[str, Any]) -> Failure:
     if reason == "DeadlineExceeded":
         return _timed_out(pod)
     where = f"node {podstate.node_name(pod)}"
-    said = sentence(f"{reason}: {text}" if text else reason)
+    said = clause(f"{reason}: {text}" if text else reason)
     if reason.startswith(_DEVICE_REASONS):
         message = f"The kubelet on {where} refused pod {podstate.name(pod)}: {said}"
         advice = f"Check the device plugin there; {AGAIN}"
@@ -215,7 +213,7 @@ def _starting(pod: Mapping[str, Any], placed: tuple[Condition, ...], now: dateti
 def _container_obstacle(pod: Mapping[str, Any], sizer: Mapping[str, Any]) -> Condition | None:
     """The kubelet cannot start the sizer, and keeps trying by itself."""
     waiting = podstate.waiting(sizer)
-    reason, said = str(waiting.get("reason") or ""), sentence(str(waiting.get("message") or ""))
+    reason, said = str(waiting.get("reason") or ""), clause(str(waiting.get("message") or ""))
     if reason in podstate.IMAGE_REASONS:
         return Condition(
             SIZED, FALSE, "ImagePullFailed",
