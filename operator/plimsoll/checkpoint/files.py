@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_ENTRIES: Final = 10_000
+#: Brackets, commas and colons of one JSON text. Each can become an object of 64 bytes and more, so
+#: this, not the text's length, bounds the memory of parsing it: ``[],[],[]`` grows twentyfold.
+MAX_STRUCTURE: Final = 1 << 21
 _LFS_POINTER: Final = b"version https://git-lfs"
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -93,6 +96,16 @@ class Folder:
             if file.peek(len(_LFS_POINTER)).startswith(_LFS_POINTER):
                 raise unreadable(name, "it is a Git LFS pointer; fetch the real file", reason)
             yield file, status.st_size
+
+
+def check_structure(text: str) -> None:
+    """Refuse JSON that would take far more memory than its text.
+
+    Raises:
+        ValueError: More brackets, commas and colons than ``MAX_STRUCTURE``.
+    """
+    if len(text) > MAX_STRUCTURE and sum(map(text.count, "[{,:")) > MAX_STRUCTURE:
+        raise ValueError(f"it has more than {MAX_STRUCTURE} values")
 
 
 def unreadable(name: str, why: str, reason: str, *, value: object = None) -> BadModel:

@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from plimsoll.checkpoint.files import unreadable
 from plimsoll.core.arch.gguf import LENGTH_SUFFIX
 from plimsoll.core.dtypes import GGUF_TYPES
-from plimsoll.core.weights import Tensor
+from plimsoll.core.weights import TensorKind
 
 if TYPE_CHECKING:
     from plimsoll.core.errors import BadModel
 
 _MAGIC: Final = b"GGUF"
 _VERSIONS: Final = frozenset({2, 3})
-_MAX_PAIRS: Final = 1 << 16
-_MAX_TENSORS: Final = 1 << 20
+# Real files: some 50 pairs, 3,000 tensors (experts are stacked), 500,000 texts, 20 MiB.
+_MAX_HEADER: Final = 1 << 27
+_MAX_PAIRS: Final = 1 << 11
+_MAX_TENSORS: Final = 1 << 16
 _MAX_KEY: Final = 1 << 16
 _MAX_NAME: Final = 1 << 10
 _MAX_STRING: Final = 1 << 26
-_MAX_STRINGS: Final = 1 << 22
+_MAX_TEXTS: Final = 1 << 21
 _MAX_DIMENSIONS: Final = 4
 _MAX_SIZE: Final = (1 << 63) - 1
 _KEPT_STRING: Final = 1024
@@ -35,6 +37,7 @@ _KEPT_ARRAY: Final = 1024
 _DEFAULT_ALIGNMENT: Final = 32
 _MAX_ALIGNMENT: Final = 1 << 20
 _CHUNK: Final = 1 << 20
+_CUT_OFF: Final = "its header runs beyond the end of the file; it may be cut off"
 
 #: Value type -> struct code. 8 is a string, 9 an array.
 _SCALARS: Final = {
@@ -55,7 +58,7 @@ class GgufHeader:
     """
 
     metadata: dict[str, Any]
-    tensors: tuple[Tensor, ...]
+    tensors: dict[str, TensorKind]
     digest: str
 
 
@@ -67,21 +70,42 @@ class _Cursor:
     size: int
     name: str
     position: int = field(default=0)
+    texts: int = field(default=0)
 
     def take(self, count: int) -> bytes:
-        if count > self.size - self.position:
-            raise self.bad("its header runs beyond the end of the file; it may be cut off")
+        self._claim(count)
         data = self.file.read(count)
         if len(data) < count:
             raise self.bad("it was cut off while being read")
-        self.position += count
         return data
 
     def skip(self, count: int) -> None:
-        if count > self.size - self.position:
-            raise self.bad("its header runs beyond the end of the file; it may be cut off")
+        self._claim(count)
         self.file.seek(count, 1)
+
+    def skip_texts(self, count: int) -> None:
+        """Walk over an array of texts, by windows: token lists have hundreds of thousands."""
+        self.texts += count  # of all arrays: a sparse file holds billions of empty ones for nothing
+        if self.texts > _MAX_TEXTS:
+            raise self.bad(f"its header claims {self.texts} texts, more than {_MAX_TEXTS}")
+        length_of = struct.Struct("<Q").unpack_from
+        while count:
+            window = self.file.read(_CHUNK)
+            offset, last = 0, len(window) - 8
+            while count and offset <= last:
+                offset += 8 + length_of(window, offset)[0]
+                count -= 1
+            if not offset:
+                raise self.bad(_CUT_OFF)
+            self._claim(offset)  # before seeking: the last length may be any number
+            self.file.seek(self.position)
+
+    def _claim(self, count: int) -> None:
+        if count > self.size - self.position:
+            raise self.bad(_CUT_OFF)
         self.position += count
+        if self.position > _MAX_HEADER:
+            raise self.bad(f"its header has more than {_MAX_HEADER} bytes")
 
     def scalar(self, code: str) -> Any:  # noqa: ANN401 - int, float or bool by its code
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
@@ -133,7 +157,7 @@ def read_header(file: BinaryIO, size: int, name: str) -> GgufHeader:
     infos = [_read_info(cursor) for _ in range(tensor_count)]
     _check_layout(cursor, infos, _alignment(cursor, metadata))
     digest = _digest(file, cursor.position)
-    return GgufHeader(metadata, tuple(tensor for _, tensor in infos), digest)
+    return GgufHeader(metadata, {name: kind for _, name, kind in infos}, digest)
 
 
 def _read_value(cursor: _Cursor, key: str, metadata: dict[str, Any]) -> None:
@@ -157,14 +181,14 @@ def _read_value(cursor: _Cursor, key: str, metadata: dict[str, Any]) -> None:
 def _read_array(cursor: _Cursor, key: str, metadata: dict[str, Any]) -> None:
     kind = cursor.scalar("I")
     if kind == _STRING:
-        length = cursor.count(f"texts in {key!r:.80}", _MAX_STRINGS)
-        for _ in range(length):
-            cursor.skip(cursor.count("bytes of text", _MAX_STRING))
+        length = cursor.count(f"texts in {key!r:.80}", _MAX_TEXTS)
+        cursor.skip_texts(length)
     elif kind in _SCALARS:
         length = cursor.count(f"values in {key!r:.80}", _MAX_SIZE)
         width = struct.calcsize("<" + _SCALARS[kind])
         if length <= _KEPT_ARRAY:
-            metadata[key] = [cursor.scalar(_SCALARS[kind]) for _ in range(length)]
+            packed = cursor.take(length * width)
+            metadata[key] = list(struct.unpack(f"<{length}{_SCALARS[kind]}", packed))
         else:
             cursor.skip(length * width)
     else:
@@ -173,8 +197,8 @@ def _read_array(cursor: _Cursor, key: str, metadata: dict[str, Any]) -> None:
     metadata[key + LENGTH_SUFFIX] = length
 
 
-def _read_info(cursor: _Cursor) -> tuple[int, Tensor]:
-    """Offset within the data, and description, of one tensor."""
+def _read_info(cursor: _Cursor) -> tuple[int, str, TensorKind]:
+    """Offset within the data, name and kind of one tensor."""
     name = cursor.text(_MAX_NAME)
     dimensions = cursor.scalar("I")
     if dimensions > _MAX_DIMENSIONS:
@@ -194,7 +218,7 @@ def _read_info(cursor: _Cursor) -> tuple[int, Tensor]:
     size = elements // block * block_bytes
     offset = cursor.scalar("Q")
     # Rows of the file are columns of a matrix: the reversed order is the one people write.
-    return offset, Tensor(name, dtype, tuple(reversed(shape)), size)
+    return offset, name, TensorKind(dtype, tuple(reversed(shape)), size)
 
 
 def _alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:
@@ -209,18 +233,20 @@ def _alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:
     return value
 
 
-def _check_layout(cursor: _Cursor, infos: list[tuple[int, Tensor]], alignment: int) -> None:
+def _check_layout(
+    cursor: _Cursor, infos: list[tuple[int, str, TensorKind]], alignment: int
+) -> None:
     """Names once, offsets aligned, no overlap, all within the file."""
-    if len({tensor.name for _, tensor in infos}) != len(infos):
+    if len({name for _, name, _ in infos}) != len(infos):
         raise cursor.bad("a tensor name is repeated")
     start = -(-cursor.position // alignment) * alignment
     position = 0
-    for offset, tensor in sorted(infos, key=lambda info: info[0]):
+    for offset, name, kind in sorted(infos, key=lambda info: info[0]):
         if offset % alignment or offset < position:
-            raise cursor.bad(f"tensor {tensor.name!r:.80} at {offset} overlaps or is not aligned")
-        position = offset + tensor.size
+            raise cursor.bad(f"tensor {name!r:.80} at {offset} overlaps or is not aligned")
+        position = offset + kind.size
         if start + position > cursor.size:
-            raise cursor.bad(f"tensor {tensor.name!r:.80} ends beyond the file; it may be cut off")
+            raise cursor.bad(f"tensor {name!r:.80} ends beyond the file; it may be cut off")
 
 
 def _digest(file: BinaryIO, length: int) -> str:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.checkpoint import gguf, safetensors
-from plimsoll.checkpoint.files import Folder, not_found, unreadable
+from plimsoll.checkpoint.files import Folder, check_structure, not_found, unreadable
 from plimsoll.core.errors import BadModel
-from plimsoll.core.weights import Manifest, Tensor
+from plimsoll.core.weights import Manifest, TensorKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,41 +136,47 @@ def _read_safetensors(folder: Folder, names: tuple[str, ...]) -> Checkpoint:
     parts = [(CONFIG, hashlib.sha256(config).hexdigest())]
     index = _read_index(folder) if INDEX in names else {}
     shards = sorted(set(index.values())) or _loose_files(names)
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorKind] = {}
     for shard in shards:
         with folder.open(shard, _WEIGHTS_REASON) as (file, size):
-            found, header = safetensors.read_header(file, size, shard)
-        parts.append((shard, hashlib.sha256(header).hexdigest()))
-        for tensor in found:
-            known = tensors.setdefault(tensor.name, tensor)
-            # Two shards may repeat a tensor, the GPU holds it once; two different ones are a mix-up.
-            if known != tensor:
+            found, header_digest = safetensors.read_header(file, size, shard)
+        parts.append((shard, header_digest))
+        # Two shards may repeat a tensor, the GPU holds it once; two different ones are a mix-up.
+        for name in sorted(tensors.keys() & found.keys()):
+            if tensors[name] != found[name]:
                 raise unreadable(
                     shard,
-                    f"tensor {tensor.name!r:.80} differs from the one in another file",
+                    f"tensor {name!r:.80} differs from the one in another file",
                     _WEIGHTS_REASON,
                 )
-    missing = min(index.keys() - tensors.keys(), default=None)
-    if missing is not None:
+        tensors.update(found)
+        for name in found:
+            index.pop(name, None)  # what is left in the end is missing
+    if index:
+        missing = min(index)
         raise unreadable(
             index[missing],
             f"it lacks tensor {missing!r:.80}, which the index promises",
             _WEIGHTS_REASON,
         )
-    manifest = Manifest(tuple(tensors.values()), "safetensors")
+    manifest = Manifest(tensors, "safetensors")
     return Checkpoint(parsed, manifest, _digest(parts), "safetensors", folder.path)
 
 
 def _read_index(folder: Folder) -> dict[str, str]:
     """Tensor name -> file name, from the index."""
-    data = _read_bytes(folder, INDEX, MAX_INDEX, _WEIGHTS_REASON)
     try:
-        document = json.loads(data.decode())
+        # The bytes are gone once decoded, the text once parsed: an index may have 20 MiB.
+        text = _read_bytes(folder, INDEX, MAX_INDEX, _WEIGHTS_REASON).decode()
+        check_structure(text)
+        document = json.loads(text)
+        del text
     except (ValueError, RecursionError) as error:
         raise unreadable(INDEX, f"it is not JSON: {str(error)[:100]}", _WEIGHTS_REASON) from error
     weight_map = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise unreadable(INDEX, "it has no weight_map", _WEIGHTS_REASON)
+    files: dict[str, str] = {}
     for tensor, file in weight_map.items():
         if not isinstance(file, str) or not file.endswith(".safetensors"):
             raise unreadable(
@@ -178,7 +184,8 @@ def _read_index(folder: Folder) -> dict[str, str]:
                 f"weight_map sends {tensor!r:.80} to {file!r:.80}, no safetensors file",
                 _WEIGHTS_REASON,
             )
-    if len(set(weight_map.values())) > MAX_SHARDS:
+        weight_map[tensor] = files.setdefault(file, file)  # one text for all tensors of a file
+    if len(files) > MAX_SHARDS:
         raise unreadable(INDEX, f"weight_map names more than {MAX_SHARDS} files", _WEIGHTS_REASON)
     return weight_map
 
@@ -194,15 +201,17 @@ def _loose_files(names: tuple[str, ...]) -> list[str]:
 def _read_gguf(folder: Folder, name: str) -> Checkpoint:
     shards = _shards(name)
     parts: list[tuple[str, str]] = []
-    tensors: list[Tensor] = []
+    tensors: dict[str, TensorKind] = {}
+    count = 0
     config: dict[str, Any] = {}
     for shard in shards:
         with folder.open(shard, _WEIGHTS_REASON) as (file, size):
             header = gguf.read_header(file, size, shard)
         config = config or header.metadata
         parts.append((shard, header.digest))
-        tensors.extend(header.tensors)
-    if len({tensor.name for tensor in tensors}) != len(tensors):
+        tensors.update(header.tensors)
+        count += len(header.tensors)
+    if len(tensors) != count:
         raise unreadable(name, "two of its shards hold the same tensor", _WEIGHTS_REASON)
     promised = config.get("split.count", len(shards))
     if promised not in {0, len(shards)}:
@@ -211,7 +220,7 @@ def _read_gguf(folder: Folder, name: str) -> Checkpoint:
             if isinstance(promised, int) else "its split.count is not a number", _WEIGHTS_REASON
         )  # fmt: skip
     return Checkpoint(
-        config, Manifest(tuple(tensors), "gguf"), _digest(parts), "gguf", folder.path / name, name
+        config, Manifest(tensors, "gguf"), _digest(parts), "gguf", folder.path / name, name
     )
 
 

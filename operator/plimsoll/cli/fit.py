@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from dataclasses import replace
 from hashlib import sha256
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("text", "json", "yaml", "args")
 _STDIN: Final = "-"
+_NAMED: Final = re.compile(r"argument (?:-\w/)?(--[\w-]+)")
 _MAX_DIGITS: Final = 15
 
 
@@ -31,7 +33,9 @@ class _Parser(argparse.ArgumentParser):
     """Raises where argparse would print a usage and exit: there is one way to refuse."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadArgument(f"{message}; see {self.prog} --help", field="arguments")
+        named = _NAMED.match(message)  # argparse's own: "argument -o/--output: invalid choice"
+        field = named[1] if named else "arguments"
+        raise BadArgument(f"{message}; see {self.prog} --help", field=field)
 
 
 def run(words: Sequence[str]) -> int:

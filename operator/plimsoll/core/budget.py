@@ -195,7 +195,7 @@ class Fit:
         context = self.request.context_length or self.spec.context_length
         if self.tokens is None or context is None:
             return None
-        return {"context": context, "requests": self.tokens * 100 // context / 100}
+        return {"context": context, "requests": round(self.tokens / context, 2)}
 
     def _allocation(self) -> Allocation:
         if self.allocation is None:
@@ -353,7 +353,7 @@ def _weights(
         return RankWeights(max(weights), 0)
     if tensors is None:
         compute = request.dtype if request.dtype != "auto" else spec.dtype or "bf16"
-        tensors = computed(spec, dtypes.canonical(compute, "dtype"))
+        tensors = computed(spec, dtypes.compute(compute, "dtype"))
     else:
         check_complete(tensors, spec)
     return engine.rank_weights(spec, tensors, request)
@@ -374,10 +374,11 @@ def _below_minimum(request: SizingRequest, allocation: Allocation) -> DoesNotFit
 
 def _cache(spec: ModelSpec, request: SizingRequest) -> CacheSize:
     """The whole model's cache in the chosen dtype: the cache's, else the compute's, else the config's."""
-    for name in (request.kv_cache_dtype, request.dtype, spec.dtype or "bf16"):
-        if name.lower() not in {"auto", "none"}:
-            return cache_size(spec, dtypes.canonical(name, "kvCacheDType"))
-    return cache_size(spec, "bf16")
+    if request.kv_cache_dtype.lower() not in {"auto", "none"}:
+        return cache_size(spec, dtypes.canonical(request.kv_cache_dtype, "kvCacheDType"))
+    if request.dtype.lower() not in {"auto", "none"}:
+        return cache_size(spec, dtypes.compute(request.dtype, "dtype"))
+    return cache_size(spec, spec.dtype or "bf16")
 
 
 def _model_only(spec: ModelSpec) -> str:

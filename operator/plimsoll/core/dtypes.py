@@ -15,6 +15,9 @@ SIZES: Final[dict[str, tuple[int, int]]] = {
     "q4_1": (32, 20), "q4_0": (32, 18), "iq4_nl": (32, 18),
 }  # fmt: skip
 
+#: What a model can compute in; the others only store.
+COMPUTE: Final = frozenset({"bf16", "fp16", "fp32"})
+
 #: Other spellings: of config.json, of command lines, of safetensors headers.
 ALIASES: Final[dict[str, str]] = {
     "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "f16": "fp16",
@@ -63,6 +66,23 @@ def canonical(name: str, field: str) -> str:
             value=name,
         )
     return lowered
+
+
+def compute(name: str, field: str) -> str:
+    """One spelling for a dtype to compute in.
+
+    Raises:
+        BadArgument: Unknown, or a dtype for storage only; names the field.
+    """
+    dtype = canonical(name, field)
+    if dtype not in COMPUTE:
+        raise BadArgument(
+            f"{field} {name[:64]!r} is no dtype to compute in; use bf16, fp16 or fp32 "
+            "(a quantised model keeps its weights as they are)",
+            field=field,
+            value=name,
+        )
+    return dtype
 
 
 def bytes_of(elements: int, dtype: str) -> int:

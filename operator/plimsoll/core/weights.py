@@ -7,46 +7,44 @@ to its compute dtype while loading; quantised ones stay as they are.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from plimsoll.core import dtypes
 from plimsoll.core.errors import BadModel
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from plimsoll.core.arch.spec import ModelSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """One tensor as its header describes it; ``size`` is bytes on disk."""
+class TensorKind(NamedTuple):
+    """What a header says of a tensor beside its name; ``size`` is bytes on disk.
 
-    name: str
+    Many tensors of a model are of one kind. Readers share the object: a model may have 200,000
+    tensors, and one object for each would cost more time and memory than the headers themselves.
+    """
+
     dtype: str
     shape: tuple[int, ...]
     size: int
 
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All tensors of one checkpoint, each name once. Format: safetensors, gguf or computed."""
+    """All tensors of one checkpoint by name. Format: safetensors, gguf or computed."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: Mapping[str, TensorKind]
     format: str
 
     @property
     def total(self) -> int:
         """Bytes of all tensors on disk."""
-        return sum(tensor.size for tensor in self.tensors)
+        return sum(kind.size for kind in self.tensors.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +86,55 @@ def shard(
         rank_kv_heads: KV heads on one rank.
         compute: Canonical dtype that floating-point tensors are cast to.
     """
-    total = peak = 0
-    for item in manifest.tensors:
-        layer = _LAYER.search(item.name)
-        if _IGNORED.search(item.name) or (layer and int(layer[1]) >= spec.layers):
+    rules: dict[str, str | None] = {}
+    # Tensors of one rule and kind cost the same: counted first, worked out once for each.
+    groups: Counter[tuple[str, TensorKind]] = Counter()
+    for name, kind in manifest.tensors.items():
+        layer = _LAYER.search(name)
+        if layer is not None and int(layer[1]) >= spec.layers:
             continue
-        size = item.size
-        if item.dtype in dtypes.CAST_ON_LOAD:
-            size = dtypes.bytes_of(item.elements, compute)
+        # The layer's number decides nothing more, and without it few names are left to look at.
+        role = name if layer is None else name[: layer.start(1)] + name[layer.end(1) :]
+        rule = rules[role] if role in rules else rules.setdefault(role, _rule(role))
+        if rule is not None:
+            groups[rule, kind] += 1
+    total = peak = 0
+    for (rule, kind), count in groups.items():
+        size = kind.size
+        if kind.dtype in dtypes.CAST_ON_LOAD:
+            size = dtypes.bytes_of(prod(kind.shape), compute)
         peak = max(peak, size)
-        if _VOCAB.search(item.name) and item.shape:
-            total += size // item.shape[0] * ceil_div(item.shape[0], tensor) if item.shape[0] else 0
-        elif _KV.search(item.name):
-            total += ceil_div(size * rank_kv_heads, spec.kv_heads)
-        elif _COLUMN.search(item.name) or (_ROW.search(item.name) and len(item.shape) > 1):
-            total += ceil_div(size, tensor)
-        else:
-            total += size
+        total += count * _share(rule, kind.shape, size, tensor, rank_kv_heads, spec.kv_heads)
     return RankWeights(total, peak)
+
+
+def _rule(name: str) -> str | None:
+    """How tensors of this name are spread: vocab, kv, column, row, whole; None: not loaded."""
+    if _IGNORED.search(name):
+        return None
+    if _VOCAB.search(name):
+        return "vocab"
+    if _KV.search(name):
+        return "kv"
+    if _COLUMN.search(name):
+        return "column"
+    return "row" if _ROW.search(name) else "whole"
+
+
+def _share(
+    rule: str, shape: tuple[int, ...], size: int, ranks: int, rank_kv_heads: int, kv_heads: int
+) -> int:
+    """Bytes of one tensor of ``size`` bytes that the heaviest rank holds."""
+    match rule:
+        case "vocab" if shape:
+            return size // shape[0] * ceil_div(shape[0], ranks) if shape[0] else 0
+        case "kv":
+            return ceil_div(size * rank_kv_heads, kv_heads)
+        case "column":
+            return ceil_div(size, ranks)
+        case "row" if len(shape) > 1:  # its bias is added once, after the sum over ranks
+            return ceil_div(size, ranks)
+    return size
 
 
 def check_complete(manifest: Manifest, spec: ModelSpec) -> None:
@@ -114,8 +143,9 @@ def check_complete(manifest: Manifest, spec: ModelSpec) -> None:
     Raises:
         BadModel: Layers are missing, or the embedding has another width than the config.
     """
-    layers = {int(m[1]) for t in manifest.tensors if (m := _LAYER.search(t.name))}
-    missing = sorted(set(range(spec.layers)) - layers)
+    # As text first: a layer has many tensors, and int() of each would cost as much as the search.
+    named = {m[1] for name in manifest.tensors if (m := _LAYER.search(name))}
+    missing = sorted(set(range(spec.layers)) - {int(number) for number in named})
     if missing:
         raise BadModel(
             f"the weights lack layer {missing[0]} of {spec.layers}; the download may be incomplete",
@@ -123,10 +153,10 @@ def check_complete(manifest: Manifest, spec: ModelSpec) -> None:
             field="num_hidden_layers",
             value=spec.layers,
         )
-    for tensor in manifest.tensors:
-        if tensor.name.endswith("embed_tokens.weight") and tensor.shape[-1:] != (spec.hidden,):
+    for name, kind in manifest.tensors.items():
+        if name.endswith("embed_tokens.weight") and kind.shape[-1:] != (spec.hidden,):
             raise BadModel(
-                f"{tensor.name} has the shape {list(tensor.shape)}, config.json says hidden_size "
+                f"{name[-80:]} has the shape {list(kind.shape)!r:.64}, config.json says hidden_size "
                 f"{spec.hidden}; the two do not belong together",
                 reason="WeightsUnreadable",
                 field="hidden_size",
@@ -137,10 +167,10 @@ def check_complete(manifest: Manifest, spec: ModelSpec) -> None:
 def computed(spec: ModelSpec, compute: str) -> Manifest:
     """The tensors that a model of this shape has, for when only the config is at hand."""
     header = {"bf16": "BF16", "fp16": "F16", "fp32": "F32"}.get(compute, "BF16")
-    tensors = tuple(
-        Tensor(name, header, shape, dtypes.bytes_of(prod(shape), compute))
+    tensors = {
+        name: TensorKind(header, shape, dtypes.bytes_of(prod(shape), compute))
         for name, shape in _shapes(spec)
-    )
+    }
     return Manifest(tensors, "computed")
 
 

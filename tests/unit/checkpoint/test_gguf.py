@@ -95,13 +95,13 @@ def test_the_reference_writers_file_reads_the_same(tmp_path: Path) -> None:
     expected = write(path)
     header = ours(path.read_bytes())
     assert isinstance(header, GgufHeader)
-    assert {t.name: (t.dtype, t.shape, t.size) for t in header.tensors} == expected
+    assert header.tensors == expected
     reader = gguf.GGUFReader(path)
     assert {t.name: int(t.n_bytes) for t in reader.tensors} == {
-        t.name: t.size for t in header.tensors
+        name: kind.size for name, kind in header.tensors.items()
     }
     assert {t.name: t.tensor_type.name for t in reader.tensors} == {
-        t.name: t.dtype for t in header.tensors
+        name: kind.dtype for name, kind in header.tensors.items()
     }
     for key, value in header.metadata.items():
         if not key.endswith("#length"):
@@ -144,6 +144,8 @@ BROKEN: dict[str, bytes] = {
     "version 4": build([], [], version=4),
     "big-endian": b"GGUF" + struct.pack(">IQQ", 3, 0, 0),
     "too many tensors": b"GGUF" + struct.pack("<IQQ", 3, (1 << 64) - 1, 0),
+    "a tensor more than a model has": b"GGUF" + struct.pack("<IQQ", 3, (1 << 16) + 1, 0),
+    "a pair more than a model has": b"GGUF" + struct.pack("<IQQ", 3, 0, (1 << 11) + 1),
     "too many pairs": b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 32),
     "pairs promised, none there": b"GGUF" + struct.pack("<IQQ", 3, 0, 5),
     "key beyond the file": build([struct.pack("<Q", 1000)], []),
@@ -180,6 +182,56 @@ def test_broken_files_are_refused(name: str) -> None:
     assert isinstance(verdict, BadModel)
     assert (verdict.reason, verdict.file) == ("WeightsUnreadable", "x.gguf")
     assert len(verdict.message) < 400
+
+
+def texts(key: str, count: int) -> bytes:
+    return pair(key, 9, struct.pack("<IQ", 8, count))
+
+
+@pytest.mark.parametrize("sizes", [(5, 0, 70_000, 1), (1 << 16,), (65_520, 65_520, 3)])
+def test_a_walk_over_texts_ends_where_they_end(sizes: tuple[int, ...]) -> None:
+    listed = b"".join(text(b"x" * size) for size in sizes)
+    header = ours(build([texts("a", len(sizes)) + listed, ARCH], []))
+    assert isinstance(header, GgufHeader)
+    assert header.metadata == {"a#length": len(sizes), "general.architecture": "llama"}
+
+
+class Sparse(io.RawIOBase):
+    """A head, then a terabyte of nothing: what a hole in a file costs an attacker."""
+
+    size = 1 << 40
+
+    def __init__(self, head: bytes) -> None:
+        self.head, self.position, self.given = head, 0, 0
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self.position = offset + (self.position if whence else 0)
+        return self.position
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self.head[self.position : self.position + size]
+        data += bytes(size - len(data))
+        self.position += size
+        self.given += size
+        return data
+
+
+SPARSE = {
+    # The most texts that an array may claim, all of them empty, in array after array.
+    "empty texts": (100, texts("a", 1 << 20)),
+    "one long text": (100, texts("a", 1) + struct.pack("<Q", 1 << 39)),
+    "long numbers": (1, pair("a", 9, struct.pack("<IQ", 10, 1 << 36))),
+    "a long scalar text": (2000, pair("a", 8, struct.pack("<Q", 1 << 26))),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_header_in_a_hole_is_refused_before_it_takes_time(name: str) -> None:
+    pairs, first = SPARSE[name]
+    file = Sparse(b"GGUF" + struct.pack("<IQQ", 3, 0, pairs) + first)
+    with pytest.raises(BadModel):
+        read_header(file, Sparse.size, "x")  # type: ignore[arg-type] # what it uses of one
+    assert file.given < 64 << 20
 
 
 @pytest.mark.parametrize("length", range(len(GOOD)))

@@ -65,7 +65,7 @@ def model(folder: Path) -> Path:
 
 def names(checkpoint: Checkpoint) -> set[str]:
     assert checkpoint.tensors is not None
-    return {tensor.name for tensor in checkpoint.tensors.tensors}
+    return set(checkpoint.tensors.tensors)
 
 
 def refuse(

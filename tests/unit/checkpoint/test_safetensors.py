@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import struct
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plimsoll.checkpoint.files import MAX_STRUCTURE
 from plimsoll.checkpoint.safetensors import MAX_HEADER, read_header
 from plimsoll.core.dtypes import SAFETENSORS_BITS
 from plimsoll.core.errors import BadModel
@@ -21,7 +24,7 @@ from plimsoll.core.errors import BadModel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.core.weights import Tensor
+    from plimsoll.core.weights import TensorKind
 
 
 def build(header: object, data: bytes = b"", *, length: int | None = None) -> bytes:
@@ -29,7 +32,7 @@ def build(header: object, data: bytes = b"", *, length: int | None = None) -> by
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
-def ours(content: bytes) -> tuple[Tensor, ...] | BadModel:
+def ours(content: bytes) -> dict[str, TensorKind] | BadModel:
     try:
         return read_header(io.BytesIO(content), len(content), "x.safetensors")[0]
     except BadModel as error:
@@ -107,16 +110,63 @@ CASES: dict[str, bytes] = {
 def test_the_verdict_is_the_librarys(name: str, tmp_path: Path) -> None:
     accepted = library_accepts(CASES[name], tmp_path / "x.safetensors")
     verdict = ours(CASES[name])
-    assert accepted == isinstance(verdict, tuple)
+    assert accepted == isinstance(verdict, dict)
     if isinstance(verdict, BadModel):
         assert (verdict.reason, verdict.file) == ("WeightsUnreadable", "x.safetensors")
 
 
-def test_a_repeated_name_is_refused_where_the_library_takes_the_last(tmp_path: Path) -> None:
-    one = json.dumps(entry())
-    content = build(f'{{"a":{one},"a":{one}}}'.encode(), bytes(16))
+ONE = json.dumps(entry())
+REPEATED = {
+    "tensor": f'{{"a":{ONE},"a":{ONE}}}',
+    "escaped": f'{{"a":{ONE},"\\u0061":{ONE}}}',
+    "with a colon": f'{{"a:b":{ONE},"a:b":{ONE}}}',
+    "in metadata": f'{{"a":{ONE},"__metadata__":{{"b":"1","b":"2"}}}}',
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_repeated_name_is_refused_where_the_library_takes_the_last(
+    name: str, tmp_path: Path
+) -> None:
+    content = build(REPEATED[name].encode(), bytes(16))
     assert library_accepts(content, tmp_path / "x.safetensors")
     assert isinstance(ours(content), BadModel)
+
+
+@pytest.mark.parametrize("key", ["shape", "dtype", "data_offsets"])
+def test_a_repeated_key_of_a_tensor_is_refused(key: str) -> None:
+    one = ONE[:-1] + f', "{key}": {json.dumps(entry()[key])}}}'
+    assert isinstance(ours(build(f'{{"a":{one}}}'.encode(), bytes(16))), BadModel)
+
+
+def test_repeated_metadata_is_refused() -> None:
+    # With a colon in a text for the one that the repeated key lost.
+    head = f'{{"__metadata__":null,"__metadata__":null,"a":{ONE}}}'
+    assert isinstance(ours(build(head.encode(), bytes(16))), BadModel)
+
+
+def test_colons_in_texts_are_no_repeated_names() -> None:
+    accepted = ours(build({"a:b": entry(), "__metadata__": {"when": "12:00:00"}}, bytes(16)))
+    assert accepted == {"a:b": ("F32", (2, 2), 16)}
+
+
+@pytest.mark.parametrize("shape", [[True, 4], [4, True], [False]])
+def test_true_is_no_length_though_a_tensor_of_that_shape_came_before(shape: list[Any]) -> None:
+    same = [int(length) for length in shape]
+    size = 4 * math.prod(same)
+    header = {"a": entry("F32", same, [0, size]), "b": entry("F32", shape, [size, 2 * size])}
+    assert isinstance(ours(build(header, bytes(2 * size))), BadModel)
+
+
+def test_a_text_that_would_grow_twentyfold_is_refused() -> None:
+    content = build(b'{"a":[' + b"[]," * (MAX_STRUCTURE // 2) + b"[]]}")
+    tracemalloc.start()
+    verdict = ours(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(verdict, BadModel)
+    assert "values" in verdict.message
+    assert peak < 4 * len(content)
 
 
 def test_an_unknown_key_of_a_tensor_is_refused() -> None:
@@ -153,7 +203,7 @@ def test_every_dtype_has_the_librarys_width(dtype: str, tmp_path: Path) -> None:
     size = SAFETENSORS_BITS[dtype]  # eight elements
     content = build({"a": entry(dtype, [8], [0, size])}, bytes(size))
     wrong = build({"a": entry(dtype, [8], [0, size + 8])}, bytes(size + 8))
-    assert isinstance(ours(content), tuple)
+    assert isinstance(ours(content), dict)
     assert isinstance(ours(wrong), BadModel)
     if library_accepts(content, tmp_path / "x"):
         assert not library_accepts(wrong, tmp_path / "x")
@@ -169,13 +219,15 @@ def test_the_libraries_own_files_read_the_same(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     safetensors.numpy.save_file(arrays, path, {"format": "np"})
     found = ours(path.read_bytes())
-    assert isinstance(found, tuple)
+    assert isinstance(found, dict)
     with safetensors.safe_open(path, framework="numpy") as file:
         theirs = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118 - no mapping
         kinds = {key: file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118 - no mapping
-    assert {tensor.name: tensor.shape for tensor in found} == theirs
-    assert {tensor.name: tensor.dtype for tensor in found} == kinds
-    assert sum(tensor.size for tensor in found) == sum(array.nbytes for array in arrays.values())
+    assert {name: kind.shape for name, kind in found.items()} == theirs
+    assert {name: kind.dtype for name, kind in found.items()} == kinds
+    assert sum(kind.size for kind in found.values()) == sum(
+        array.nbytes for array in arrays.values()
+    )
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -187,7 +239,7 @@ def test_one_changed_byte_gets_the_librarys_verdict(
     content[position % len(content)] = code
     verdict = ours(bytes(content))
     accepted = library_accepts(bytes(content), tmp_path / "x.safetensors")
-    if isinstance(verdict, tuple):
+    if isinstance(verdict, dict):
         assert accepted, "we accept what the library refuses"
     elif accepted:
         # The known differences: repeated names, and keys beside the three.

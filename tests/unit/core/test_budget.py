@@ -15,7 +15,7 @@ from plimsoll.core.errors import BadArgument, BadModel, FlagNotAllowed, Plimsoll
 from plimsoll.core.report import RESERVE_TERMS, decode, encode, token_limit
 from plimsoll.core.request import SizingRequest
 from plimsoll.core.units import GIB
-from plimsoll.core.weights import Manifest, Tensor
+from plimsoll.core.weights import Manifest, TensorKind
 
 CONFIG: dict[str, Any] = {
     "model_type": "qwen2",
@@ -170,7 +170,7 @@ def test_concurrency_is_at_the_stated_context_or_the_models() -> None:
     tokens = whole["maxTotalTokenNum"]
     assert whole["concurrencyAtContext"] == {
         "context": 32768,
-        "requests": tokens * 100 // 32768 / 100,
+        "requests": round(tokens / 32768, 2),
     }
     stated = fit(CONFIG, None, DEVICE, replace(REQUEST, context_length=4096)).document()
     assert stated["concurrencyAtContext"]["context"] == 4096
@@ -214,6 +214,9 @@ def test_weights_are_given_once_or_for_each_rank(weights: list[int]) -> None:
         (SizingRequest("LightLLM", engine_args=("--max_total_token_num=5",)), FlagNotAllowed),
         (SizingRequest("LightLLM", engine_env=("CUDA_VISIBLE_DEVICES",)), FlagNotAllowed),
         (SizingRequest("LightLLM", dtype="float7"), BadArgument),
+        (SizingRequest("LightLLM", dtype="int8"), BadArgument),  # only stored, never computed in
+        (SizingRequest("LightLLM", engine_args=("--data_type=fp8",)), BadArgument),
+        (SizingRequest("LlamaCpp", dtype="q4_0"), BadArgument),
         (SizingRequest("LightLLM", kv_cache_dtype="float7"), BadArgument),
         (SizingRequest("LlamaCpp", tensor=2), Unsupported),
     ],
@@ -223,8 +226,16 @@ def test_refusals(request_: SizingRequest, kind: type[PlimsollError]) -> None:
         fit(CONFIG, None, DEVICE, request_)
 
 
+def test_a_config_that_names_a_dtype_for_storage_only() -> None:
+    stored = {**CONFIG, "torch_dtype": "float8_e4m3fn"}
+    with pytest.raises(BadArgument) as caught:
+        fit(stored, None, DEVICE, REQUEST)
+    assert caught.value.field == "torch_dtype"
+    assert fit(stored, None, DEVICE, replace(REQUEST, dtype="bf16")).tokens
+
+
 def test_a_format_that_the_engine_does_not_load() -> None:
-    manifest = Manifest((Tensor("blk.0.x", "F16", (1,), 2),), "gguf")
+    manifest = Manifest({"blk.0.x": TensorKind("F16", (1,), 2)}, "gguf")
     with pytest.raises(BadModel) as caught:
         fit(CONFIG, manifest, None, REQUEST)
     assert caught.value.reason == "WeightsUnreadable"

@@ -101,7 +101,7 @@ class LightLLM:
         notes = _version_notes(request.engine_version)
         parsed = FLAGS.parse(request.engine_args)
         if "data-type" in parsed.values:
-            given = dtypes.canonical(parsed.values["data-type"] or "", "--data_type")
+            given = dtypes.compute(parsed.values["data-type"] or "", "--data_type")
             if request.dtype != "auto" and dtypes.canonical(request.dtype, "dtype") != given:
                 raise BadArgument(
                     f"--data_type={given} contradicts dtype {request.dtype}; give one of them",
@@ -254,8 +254,8 @@ class LightLLM:
 def compute_dtype(spec: ModelSpec, request: SizingRequest) -> str:
     """Dtype that the weights are cast to: the request's, else the config's, else bf16."""
     if request.dtype != "auto":
-        return dtypes.canonical(request.dtype, "dtype")
-    return spec.dtype or "bf16"
+        return dtypes.compute(request.dtype, "dtype")
+    return dtypes.compute(spec.dtype or "bf16", "torch_dtype")
 
 
 def _attempt(s: Situation, context: int, prefill: int) -> Allocation:
