@@ -200,6 +200,21 @@ class Scenarios:
         await edit(cluster, namespace, tamper)
         assert args_of(await cluster.apply(deployment(namespace, "--a=1"))) == ["--a=1"]
 
+    async def test_apply_with_a_uid_means_that_very_object(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        made = await cluster.apply(deployment(namespace, "--a=1"))
+        meant = deployment(namespace, "--a=2")
+        meant["metadata"]["uid"] = made["metadata"]["uid"]
+        assert args_of(await cluster.apply(meant)) == ["--a=2"]
+        await cluster.delete(DEPLOYMENTS, namespace, "d", made["metadata"]["uid"])
+        with pytest.raises(Conflict):
+            await cluster.apply(meant)
+        assert await cluster.get(DEPLOYMENTS, namespace, "d") is None
+        await cluster.apply(deployment(namespace, "--a=3"))
+        with pytest.raises(Conflict):
+            await cluster.apply(meant)
+
     async def test_apply_never_touches_the_status(self, cluster: Cluster, namespace: str) -> None:
         made = await cluster.apply({**deployment(namespace), "status": {"replicas": 7}})
         assert (made.get("status") or {}).get("replicas") is None

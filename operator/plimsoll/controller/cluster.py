@@ -151,7 +151,11 @@ class Cluster(Protocol):
         ...
 
     async def apply(self, obj: Object) -> Object:
-        """Server-side apply as manager ``plimsoll`` with force; returns the live object."""
+        """Server-side apply as manager ``plimsoll`` with force; returns the live object.
+
+        Raises:
+            Conflict: ``metadata.uid`` is given and is not that of the object of this name.
+        """
         ...
 
     async def create(self, obj: Object) -> Object:

@@ -108,13 +108,19 @@ class KubeCluster:
 
     async def apply(self, obj: Object) -> Object:
         """See `Cluster.apply`."""
-        return await self._must(
-            "PATCH",
-            _path(obj),
-            body=obj,
-            content_type=_APPLY,
-            query=[("fieldManager", FIELD_MANAGER), ("force", "true")],
-        )
+        try:
+            return await self._must(
+                "PATCH",
+                _path(obj),
+                body=obj,
+                content_type=_APPLY,
+                query=[("fieldManager", FIELD_MANAGER), ("force", "true")],
+            )
+        except Refused as refused:
+            # The answer where another object has the name; where none has it, it is a 409.
+            if refused.status == _UNPROCESSABLE and "metadata.uid" in refused.message:
+                raise Conflict(refused.message) from refused
+            raise
 
     async def create(self, obj: Object) -> Object:
         """See `Cluster.create`."""

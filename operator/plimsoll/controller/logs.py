@@ -8,7 +8,8 @@ import sys
 from datetime import UTC, datetime
 
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-_QUIET = ("kopf.objects", "kopf._core.reactor.running", "aiohttp.access", "asyncio")
+_QUIET = ("kopf._core.reactor.running", "aiohttp.access", "asyncio")
+_PER_EVENT = "kopf.objects"  # "Handler 'pods' succeeded." for each event of each object
 
 
 class JsonFormatter(logging.Formatter):
@@ -41,3 +42,5 @@ def configure(level: int, style: str) -> None:
     logging.getLogger("plimsoll").setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
+    chatty = logging.INFO if level <= logging.DEBUG else logging.WARNING
+    logging.getLogger(_PER_EVENT).setLevel(chatty)

@@ -23,7 +23,7 @@ from plimsoll.controller.actions import (
     delete_pod,
 )
 from plimsoll.controller.status import TRUE, Condition
-from plimsoll.controller.steps.checks import accept
+from plimsoll.controller.steps.acceptance import accept
 from plimsoll.controller.steps.conclusion import Findings, conclude
 from plimsoll.controller.steps.podstate import is_deleting, name
 from plimsoll.controller.steps.refusals import refused

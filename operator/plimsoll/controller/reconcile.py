@@ -107,7 +107,7 @@ class Reconciler:
             logger.info("%s/%s: %s", *_key(raw), _words(action))
             match action:
                 case Apply(obj=obj):
-                    changed |= self._store.put(await self._cluster.apply(obj))
+                    changed |= self._store.put(await self._cluster.apply(self._meant(obj)))
                     self._metrics.actions.inc(verb="apply", kind=obj["kind"])
                 case Create(obj=obj):
                     changed |= self._store.put(_ours(raw, await self._cluster.create(obj)))
@@ -117,6 +117,18 @@ class Reconciler:
                     await self._cluster.delete(resource, action.namespace, action.name, action.uid)
                     self._metrics.actions.inc(verb="delete", kind=action.kind)
         return changed
+
+    def _meant(self, obj: Object) -> Object:
+        """The object with the UID of the one that the plan looked at.
+
+        An apply with force would otherwise take over what a stranger made under the name after
+        ours was deleted; with the UID the API server answers "conflict".
+        """
+        metadata = obj["metadata"]
+        known = self._store.get(obj["kind"], metadata["namespace"], metadata["name"])
+        if known is None:
+            return obj
+        return {**obj, "metadata": {**metadata, "uid": known["metadata"]["uid"]}}
 
     async def _confirm(self, raw: Mapping[str, Any]) -> None:
         """Make sure that the plan rests on the newest server object.

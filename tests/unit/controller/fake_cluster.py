@@ -252,6 +252,9 @@ class FakeCluster:
             body.pop("status", None)
         if old is not None and "resourceVersion" in obj["metadata"]:
             self._require(old, obj["metadata"])
+        uid = body["metadata"].pop("uid", None)
+        if uid is not None and (old is None or old["metadata"]["uid"] != uid):
+            raise Conflict(f"409 Conflict: there is no object with uid {uid}")
         new = copy.deepcopy(old) if old is not None else {}
         previous = self._applied.get((where, manager), {})
         _merge(new, _without_identity(previous), body)

@@ -189,6 +189,25 @@ async def test_a_foreign_deployment_of_that_name_is_left_alone() -> None:
     assert "Deployment llama exists" in str(rig.status()["conditions"])
 
 
+async def test_a_deployment_that_a_stranger_put_in_place_of_ours_is_left_alone() -> None:
+    """The watch has not told yet: the pass still believes in the old one."""
+    rig = await settled()
+    rig.deaf = lambda _kind, obj: obj["kind"] == "Deployment"
+    old = copy.deepcopy(rig.cluster.objects["Deployment", *KEY])
+    rig.cluster.remove("Deployment", *KEY)
+    metadata = {"name": "llama", "namespace": NAMESPACE}
+    foreign = rig.cluster.put({**old, "metadata": metadata})
+    rig.apply(replicas=2)
+    with pytest.raises(Conflict):
+        await rig.reconcile(KEY)
+    assert rig.cluster.objects["Deployment", *KEY] == foreign
+    rig.deaf = lambda _kind, obj: obj["metadata"].get("uid") == foreign["metadata"]["uid"]
+    await rig.boot()
+    rig.store._drop(("Deployment", *KEY)) if rig.store.get("Deployment", *KEY) else None
+    await rig.operate()
+    assert rig.condition("Ready") == ("False", "Conflict")
+
+
 async def test_a_predecessor_s_pod_is_waited_out() -> None:
     rig = Rig()
     rig.apply()
