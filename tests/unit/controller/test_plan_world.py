@@ -321,7 +321,8 @@ def test_a_bad_spec_disturbs_nothing_and_its_correction_recovers() -> None:
 Step = tuple[str, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["edit", "delete", "lose pods", "bad spec", "turns"]), st.integers(0, 20)
+        st.sampled_from(["edit", "delete", "lose pods", "bad spec", "wipe", "forge", "turns"]),
+        st.integers(0, 20),
     ),
     max_size=6,
 )
@@ -344,6 +345,11 @@ def _disturb(world: World, step: Step, spec: dict[str, Any]) -> dict[str, Any]:
         world.children.pop(("Deployment", "Service")[number % 2], None)
     elif kind == "lose pods":
         world.pods.clear()
+    elif kind == "wipe":
+        world.raw["status"] = {}
+    elif kind == "forge":
+        capacity = world.raw.get("status", {}).get("capacity") or {}
+        capacity |= {"maxTotalTokenNum": 10**9, "kvCacheBytes": number}
     for _ in range(number):
         world.operate()
         world.turn()
