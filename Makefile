@@ -4,6 +4,8 @@ SHELL := /bin/bash
 ifeq ($(HOME),)
 export HOME := $(shell getent passwd "$$(id -u)" | cut -d: -f6)
 endif
+# After what is there: `su` and `sudo` may leave out the folders of dpkg's helpers and of a Go from go.dev.
+export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 PLIMSOLL_CACHE ?= $(HOME)/.cache/plimsoll
 ifneq ($(words $(PLIMSOLL_CACHE)),1)
 $(error PLIMSOLL_CACHE="$(PLIMSOLL_CACHE)": give one path without spaces)

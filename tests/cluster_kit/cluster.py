@@ -28,7 +28,7 @@ from .lock import name_lock
 from .node import Node, check_name
 from .nvml import read_state, write_state
 from .process import start_time
-from .progress import Progress
+from .progress import Progress, reminders
 from .record import Record, ready_nodes
 from .tools import Tools, prepare_tools
 
@@ -100,9 +100,10 @@ class Cluster:
                 self._log(f"removing what is left of an earlier cluster {self.name}")
                 clean(self.name)
             try:
-                self._start(tools)
+                with reminders(self._log, f"starting {self.name}"):
+                    self._start(tools)
             except BaseException:
-                with _uninterrupted():
+                with _uninterrupted(), reminders(self._log, f"removing {self.name}"):
                     self._save_logs()
                     clean(self.name)
                 raise
@@ -111,7 +112,8 @@ class Cluster:
         """Stop the cluster and remove everything of it; no error when there is none. Raises as :meth:`up`."""
         with name_lock(self.name, "down", wait=wait), _uninterrupted():
             refuse_foreign(self.name)
-            clean(self.name)
+            with reminders(self._log, f"stopping {self.name}"):
+                clean(self.name)
 
     def healthy(self) -> bool:
         """Return whether every component runs, the API server is ready, and so is every node."""
@@ -204,7 +206,8 @@ class Cluster:
         size = archive.stat().st_size / (1 << 20)
         self._log(f"loading {archive.name} ({size:.0f} MiB) into {len(self._keepers())} nodes")
         began = time.monotonic()
-        lines = "".join(self._ctr("images", "import", str(archive))).splitlines()
+        with reminders(self._log, f"loading {archive.name}"):
+            lines = "".join(self._ctr("images", "import", str(archive))).splitlines()
         names = sorted({line.split()[1] for line in lines if line.startswith("unpacking")})
         self._log(f"loaded {', '.join(names) or archive.name} in {time.monotonic() - began:.1f} s")
 

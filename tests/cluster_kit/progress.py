@@ -28,20 +28,20 @@ class Progress:
         with self._lock:
             print(f"[{self.elapsed():6.1f} s] {text}", file=self._out or sys.stderr, flush=True)
 
-    @contextmanager
-    def long_step(self, text: str, every: float = 15.0) -> Iterator[None]:
-        """Announce a step and repeat ``text`` every ``every`` seconds until it ends."""
-        self(text)
-        begin, done = self._clock(), threading.Event()
 
-        def remind() -> None:
-            while not done.wait(every):
-                self(f"{text} ... {self._clock() - begin:.0f} s")
+@contextmanager
+def reminders(log: Callable[[str], None], text: str, every: float = 10.0) -> Iterator[None]:
+    """Say ``text`` and how long it has taken every ``every`` seconds until the block ends."""
+    begin, done = time.monotonic(), threading.Event()
 
-        thread = threading.Thread(target=remind, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+    def remind() -> None:
+        while not done.wait(every):
+            log(f"{text} ... {time.monotonic() - begin:.0f} s")
+
+    thread = threading.Thread(target=remind, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
