@@ -82,14 +82,25 @@ def level(api_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 def _apply(cluster: Cluster, namespace: str, obj: dict[str, Any]) -> dict[str, Any]:
-    """Server-side apply as the operator does it; the stored object."""
-    here = {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
+    """Server-side apply as the operator does it; the stored object.
+
+    Its owner is one that exists: the garbage collector deletes what an absent object owns.
+    """
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
+    made = cluster.kubectl(
+        "apply", "-n", namespace, "-o", "json", "-f", "-", input=json.dumps(owner)
+    )
+    uid = json.loads(made.stdout)["metadata"]["uid"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
+    metadata = {**obj["metadata"], "namespace": namespace, "ownerReferences": [reference]}
+    here = {**obj, "metadata": metadata}
     done = cluster.kubectl(
         "apply", "--server-side", "--force-conflicts", "--field-manager=plimsoll",
         "-o", "json", "-f", "-", input=json.dumps(here),
     )  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout)
     found["metadata"]["namespace"] = NAMESPACE
+    found["metadata"]["ownerReferences"] = obj["metadata"]["ownerReferences"]
     return found
 
 
