@@ -119,15 +119,6 @@ def deployment(
         context: the sizer image of this operator.
         live: the Deployment that exists; its sizer image is kept while its inputs are the same.
     """
-    fingerprint = inputs_hash(server, stamp)
-    sizer = _rendered_sizer(live, fingerprint) or context
-    template = server.spec.template
-    annotations = {
-        **template.annotations,
-        names.INPUTS_HASH: fingerprint,
-        names.SIZER_IMAGE: sizer.sizer_image,
-        names.SIZER_PULL_POLICY: sizer.sizer_pull_policy,
-    }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -147,14 +138,29 @@ def deployment(
                 "rollingUpdate": {"maxSurge": MAX_SURGE, "maxUnavailable": MAX_UNAVAILABLE},
             },
             "progressDeadlineSeconds": progress_deadline(server),
-            "template": {
-                "metadata": {
-                    "labels": server_labels(server.name, template.labels),
-                    "annotations": annotations,
-                },
-                "spec": _pod_spec(server, stamp, sizer),
-            },
+            "template": _pod_template(server, stamp, context, live),
         },
+    }
+
+
+def _pod_template(
+    server: InferenceServer, stamp: Stamp, context: BuildContext, live: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    fingerprint = inputs_hash(server, stamp)
+    sizer = _rendered_sizer(live, fingerprint) or context
+    template = server.spec.template
+    annotations = {
+        **template.annotations,
+        names.INPUTS_HASH: fingerprint,
+        names.SIZER_IMAGE: sizer.sizer_image,
+        names.SIZER_PULL_POLICY: sizer.sizer_pull_policy,
+    }
+    return {
+        "metadata": {
+            "labels": server_labels(server.name, template.labels),
+            "annotations": annotations,
+        },
+        "spec": _pod_spec(server, stamp, sizer),
     }
 
 
