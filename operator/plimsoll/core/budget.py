@@ -142,6 +142,12 @@ class Fit:
     def document(self) -> dict[str, Any]:
         """The JSON document ``plimsoll.dev/fit.v1``: every key always present."""
         spec, allocation, engine = self.spec, self.allocation, self.engine
+        # As with the tokens: unknown without a device, 0 when nothing fits.
+        sequences = longest = None
+        if allocation is not None:
+            sequences, longest = allocation.sequences, allocation.largest_request
+            if self.error is not None:
+                sequences = longest = 0
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "model": {
@@ -164,16 +170,8 @@ class Fit:
             "budget": self.budget.to_dict() if self.budget else None,
             "maxTotalTokenNum": self.tokens,
             "tokenMeaning": engine.token_meaning if engine else None,
-            "maxSequences": None
-            if allocation is None
-            else 0
-            if self.error
-            else allocation.sequences,
-            "maxContextLength": None
-            if allocation is None
-            else 0
-            if self.error
-            else allocation.largest_request,
+            "maxSequences": sequences,
+            "maxContextLength": longest,
             "concurrencyAtContext": self._concurrency(),
             "engine": None,
             "confidence": self.confidence,
@@ -295,14 +293,15 @@ def _on_device(
         safety=allocation.safety,
         kv=allocation.kv,
     )
-    worth = (answer.confidence, engine.confidence, "estimated" if notes else "exact")
+    # The answer is worth what its weakest part is; CONFIDENCES is ordered from best to worst.
+    parts = (answer.confidence, engine.confidence, "estimated" if notes else "exact")
     error = allocation.error or _below_minimum(request, allocation)
     complete = replace(
         answer,
         device=device,
         budget=budget,
         allocation=allocation,
-        confidence=max(worth, key=CONFIDENCES.index),
+        confidence=max(parts, key=CONFIDENCES.index),
         warnings=(*answer.warnings, *notes, *allocation.notes),
         error=error,
     )

@@ -216,9 +216,22 @@ class Sparse(io.RawIOBase):
         return data
 
 
+def test_texts_cut_off_anywhere_are_refused() -> None:
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + texts("a", 3)
+    whole = head + text("one") + text("") + text("three")
+    assert isinstance(ours(whole + bytes(32)), GgufHeader)
+    for length in range(len(head), len(whole)):
+        assert isinstance(ours(whole[:length]), BadModel)
+
+
+def test_the_texts_of_all_arrays_count_together() -> None:
+    # Empty ones: eight bytes each, and nothing at all in a hole of a file.
+    verdict = ours(build([texts(key, 1 << 20) + bytes(8 << 20) for key in "abc"], []))
+    assert isinstance(verdict, BadModel)
+    assert "texts" in verdict.message
+
+
 SPARSE = {
-    # The most texts that an array may claim, all of them empty, in array after array.
-    "empty texts": (100, texts("a", 1 << 20)),
     "one long text": (100, texts("a", 1) + struct.pack("<Q", 1 << 39)),
     "long numbers": (1, pair("a", 9, struct.pack("<IQ", 10, 1 << 36))),
     "a long scalar text": (2000, pair("a", 8, struct.pack("<Q", 1 << 26))),

@@ -14,7 +14,7 @@ import safetensors.numpy
 
 import plimsoll
 from plimsoll.checkpoint import Checkpoint, fit_checkpoint, read_checkpoint
-from plimsoll.checkpoint.files import MAX_ENTRIES
+from plimsoll.checkpoint.files import MAX_ENTRIES, MAX_STRUCTURE
 from plimsoll.core.budget import Device
 from plimsoll.core.errors import BadModel, Unsupported
 from plimsoll.core.request import SizingRequest
@@ -163,6 +163,13 @@ def test_an_index_may_not_climb_even_where_it_comes_back(model: Path) -> None:
 def test_an_index_that_is_none(model: Path, content: str) -> None:
     (model / "model.safetensors.index.json").write_text(content)
     refuse(model, "WeightsUnreadable", "model.safetensors.index.json")
+
+
+def test_an_index_that_would_grow_twentyfold_is_refused(model: Path) -> None:
+    (model / "model.safetensors.index.json").write_text(
+        '{"weight_map":[' + "[]," * (MAX_STRUCTURE // 2) + "[]]}"
+    )
+    assert "values" in refuse(model, "WeightsUnreadable").message
 
 
 def test_no_model_at_all(tmp_path: Path) -> None:

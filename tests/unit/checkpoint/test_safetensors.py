@@ -66,6 +66,7 @@ CASES: dict[str, bytes] = {
     "trailing spaces": build(json.dumps({"a": entry()}).encode() + b"   ", bytes(16)),
     "four bits": build({"a": entry("F4", [8], [0, 4])}, bytes(4)),
     "four bits, odd": build({"a": entry("F4", [7], [0, 4])}, bytes(4)),
+    "four bits, rounded down": build({"a": entry("F4", [7], [0, 3])}, bytes(3)),
     "8-bit scale": build({"a": entry("F8_E8M0", [4], [0, 4])}, bytes(4)),
     "empty file": b"",
     "seven bytes": b"1234567",
@@ -88,6 +89,8 @@ CASES: dict[str, bytes] = {
     "float length": build({"a": entry("F32", [4.0], [0, 16])}, bytes(16)),
     "negative offset": build({"a": entry("F32", [4], [-16, 0])}, bytes(16)),
     "three offsets": build({"a": entry("F32", [4], [0, 16, 16])}, bytes(16)),
+    "false for an offset": build({"a": entry("F32", [4], [False, 16])}, bytes(16)),
+    "text for an offset": build({"a": entry("F32", [4], ["0", 16])}, bytes(16)),
     "huge offset": build({"a": entry("F32", [4], [0, 10**30])}, bytes(16)),
     "unknown dtype": build({"a": entry("F33")}, bytes(16)),
     "dtype is a number": build({"a": entry() | {"dtype": 5}}, bytes(16)),
@@ -148,6 +151,12 @@ def test_repeated_metadata_is_refused() -> None:
 def test_colons_in_texts_are_no_repeated_names() -> None:
     accepted = ours(build({"a:b": entry(), "__metadata__": {"when": "12:00:00"}}, bytes(16)))
     assert accepted == {"a:b": ("F32", (2, 2), 16)}
+
+
+def test_a_shape_beyond_any_memory_is_not_printed_in_full() -> None:
+    verdict = ours(build({"a": entry("F32", [(1 << 63) - 1] * 64, [0, 16])}, bytes(16)))
+    assert isinstance(verdict, BadModel)
+    assert len(verdict.message) < 400
 
 
 @pytest.mark.parametrize("shape", [[True, 4], [4, True], [False]])

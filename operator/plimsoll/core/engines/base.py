@@ -74,7 +74,7 @@ class Allocation:
         sequences: Most requests at once.
         context_length: Longest request that the flags allow.
         prefill_tokens: Tokens per prefill batch.
-        largest_request: Longest request that the pool can hold.
+        largest_request: Longest request that is served: what the pool holds, within context_length.
         notes: What was lowered and why.
         error: Why it does not fit, if so.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _KNOWN_VERSIONS: Final = frozenset({(2026, 10)})
 
 _SLOT_GRANULE: Final = 256
-_DEFAULT_CONTEXT: Final = 4096  # its own --ctx-size before it read the model's
+_DEFAULT_CONTEXT: Final = 4096  # its own --ctx-size when the file states no trained context
 _DEFAULT_REQUESTS: Final = 256
 _BATCH: Final = 2048
 _UBATCH: Final = 512
@@ -150,8 +150,10 @@ class LlamaCpp:
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. Lowers a defaulted context to one smaller slot, then a defaulted ubatch."""
         request = situation.request
-        limit = situation.spec.context_length
-        context = min(request.context_length or limit or _DEFAULT_CONTEXT, limit or 1 << 40)
+        trained = situation.spec.context_length
+        context = request.context_length or trained or _DEFAULT_CONTEXT
+        if trained is not None:
+            context = min(context, trained)  # the server caps each slot there
         if context < _SLOT_GRANULE:
             raise BadArgument(
                 f"contextLength {context} is less than {_SLOT_GRANULE}, the smallest slot of LlamaCpp",
@@ -161,19 +163,20 @@ class LlamaCpp:
         ubatch = request.prefill_tokens or _UBATCH
         answer = _attempt(situation, context, ubatch)
         if answer.tokens == 0 and request.prefill_tokens is None:
-            steps = largest(
+            # The largest multiple of _LEAST_UBATCH with which anything fits.
+            multiple = largest(
                 1,
                 _UBATCH // _LEAST_UBATCH,
                 lambda n: _attempt(situation, context, n * _LEAST_UBATCH).tokens > 0,
             )
-            ubatch = steps * _LEAST_UBATCH if steps else ubatch
+            ubatch = multiple * _LEAST_UBATCH if multiple else ubatch
             answer = _attempt(situation, context, ubatch)
         if answer.tokens == 0:
             needed = _SLOT_GRANULE if request.context_length is None else context
             error = does_not_fit(
                 situation,
                 answer.reserve,
-                tokens=_raw_tokens(situation, answer.kv),
+                tokens=_tokens_held(situation, answer.kv),
                 need=f"one slot needs {needed}",
                 field="spec.sizing.contextLength",
             )
@@ -200,18 +203,19 @@ def _attempt(s: Situation, context: int, ubatch: int) -> Allocation:
     left = s.free_after_init - s.weights - sum(reserve.values())
     safety = ceil_div(max(left, 0) * _SAFETY_PERCENT, 100)
     kv = left - safety
-    tokens = _raw_tokens(s, kv)
-    slots = min(s.request.max_concurrent_requests or _DEFAULT_REQUESTS, max(1, tokens // context))
-    if tokens < context and s.request.context_length is not None:
+    held = _tokens_held(s, kv)  # what memory allows, before it is cut into equal slots
+    slots = min(s.request.max_concurrent_requests or _DEFAULT_REQUESTS, max(1, held // context))
+    if held < context and s.request.context_length is not None:
         per_slot = 0  # the user asked for this length: serving less would break the promise
     else:
-        per_slot = min(tokens // slots, context) // _SLOT_GRANULE * _SLOT_GRANULE
+        per_slot = min(held // slots, context) // _SLOT_GRANULE * _SLOT_GRANULE
     return Allocation(
         reserve=reserve,
         safety=safety,
         kv=kv,
         fixed_pools=0,
-        granule=_SLOT_GRANULE if tokens < context else max(per_slot, _SLOT_GRANULE),
+        # Tokens come in whole slots; a single slot shorter than the context grows by its own steps.
+        granule=_SLOT_GRANULE if held < context else max(per_slot, _SLOT_GRANULE),
         tokens=slots * per_slot,
         sequences=slots,
         context_length=per_slot,
@@ -220,7 +224,7 @@ def _attempt(s: Situation, context: int, ubatch: int) -> Allocation:
     )
 
 
-def _raw_tokens(s: Situation, kv: int) -> int:
+def _tokens_held(s: Situation, kv: int) -> int:
     """Tokens by memory alone, below the user's upper bound."""
     tokens = max(0, kv // s.cell)
     bound = s.request.max_total_token_num
