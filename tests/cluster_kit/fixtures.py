@@ -13,12 +13,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from .busybox import busybox_image
+from .cache import cache_root
 from .cluster import Cluster
+from .images import build_images, model_folder
 from .linux import enter_network_namespace
 from .lock import Users
 from .network import control_namespace
 from .node import Node
 from .presets import TEST_NODES
+from .progress import Progress
 
 # A prefix of one's own keeps a run apart from others on the same machine.
 _PREFIX = os.environ.get("PLIMSOLL_TEST_PREFIX", "t")
@@ -98,6 +102,16 @@ def running(name: str, nodes: Sequence[Node], config: pytest.Config) -> Iterator
                 cluster.down(wait=True)
 
 
+def fill_cache() -> None:
+    """Build and download what tests load into nodes, while the Internet can be seen. Raises KitError."""
+    if _network is not None:
+        _network.stand_in(None)
+    log = Progress()
+    busybox_image(log)
+    build_images(cache_root(), log=log)
+    model_folder(cache_root(), log)
+
+
 @contextmanager
 def _shown(config: pytest.Config) -> Iterator[None]:
     """Let progress lines through: with a cold cache the start takes minutes, which must not look like a hang."""
@@ -119,5 +133,8 @@ def api_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def gpu_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Two nodes with fake GPUs: node-a with two of 0.9 GiB, node-b with one of 0.6 GiB."""
+    if unsupported() is None:
+        with _shown(pytestconfig):
+            fill_cache()
     with running(NAMES["gpu_cluster"], TEST_NODES, pytestconfig) as cluster:
         yield cluster
