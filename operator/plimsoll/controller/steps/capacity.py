@@ -6,7 +6,7 @@ restart, or a Deployment that somebody deleted, costs no new measurement.
 
 from __future__ import annotations
 
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import MAX_TOKENS
@@ -179,7 +179,7 @@ def is_unpinnable(server: InferenceServer, capacity: Mapping[str, Any]) -> bool:
 
 def _concurrency(report: Report) -> dict[str, Any]:
     requests = Decimal(report.max_total_token_num) / report.context_length
-    rounded = min(requests, Decimal(report.max_sequences)).quantize(Decimal("0.01"), ROUND_FLOOR)
+    rounded = min(requests, Decimal(report.max_sequences)).quantize(Decimal("0.01"))
     return {"context": report.context_length, "requests": str(rounded)}
 
 
