@@ -114,7 +114,7 @@ def _shell(cluster: Cluster, words: list[str]) -> NoReturn:
     """Become a shell, or the given command, inside the cluster's network."""
     if not cluster.netns.exists():
         raise KitError(f"cluster {cluster.name} is not up: python -m tests.cluster_kit up")
-    command = words or [os.environ.get("SHELL", "/bin/sh")]
+    command = words[words[:1] == ["--"] :] or [os.environ.get("SHELL", "/bin/sh")]
     argv = network.inside(cluster.netns, *command)
     os.execvpe(argv[0], argv, cluster.environment())
 

@@ -104,7 +104,7 @@ def run(
         except BaseException:
             if patient:
                 log(f"  interrupted: {what} ends first")
-                _outlast(process)
+                _outlast(process, what, log, heartbeat)
             _kill(process)
             raise
         output.seek(0)
@@ -125,11 +125,11 @@ def _wait(process: subprocess.Popen[bytes], what: str, log: Log, heartbeat: floa
             return
 
 
-def _outlast(process: subprocess.Popen[bytes]) -> None:
+def _outlast(process: subprocess.Popen[bytes], what: str, log: Log, heartbeat: float) -> None:
     """Wait for its end whatever more signals say."""
     while process.returncode is None:
         with suppress(KeyboardInterrupt, SystemExit):
-            process.wait()
+            _wait(process, what, log, heartbeat)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
