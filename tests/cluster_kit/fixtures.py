@@ -7,6 +7,7 @@ stays for the next run, which then starts at once; with PLIMSOLL_TEST_PREFIX a s
 """
 
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,6 +89,9 @@ def running(name: str, nodes: Sequence[Node], config: pytest.Config) -> Iterator
         pytest.skip(reason or "not Linux")
     users = Users(name)
     cluster = Cluster(name, nodes)
+    # A stopped CI job or a closed terminal cleans up like Ctrl-C.
+    endings = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in endings}
     # A cold cache is filled from the Internet, which the cluster's network cannot see.
     _network.stand_in(None)
     try:
@@ -100,6 +104,8 @@ def running(name: str, nodes: Sequence[Node], config: pytest.Config) -> Iterator
         with users.leave() as last:
             if last and os.environ.get("PLIMSOLL_KEEP") != "1":
                 cluster.down(wait=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def fill_cache() -> None:
