@@ -168,10 +168,16 @@ class _Buildah:
             driver,
         ]
         self._log = log
+        # Not in /var/tmp, where a killed buildah would leave them.
+        temporary = runroot.with_name("buildah-tmp")
+        temporary.mkdir()
+        self._env = {**os.environ, "TMPDIR": str(temporary)}
 
     def __call__(self, *words: object) -> str:
-        command = [*self._command, *words]
-        return run(command, what=f"buildah {words[0]}", log=self._log, isolated=True)
+        command, what = [*self._command, *words], f"buildah {words[0]}"
+        if words[0] in {"bud", "push"}:  # seconds each: together they would be a long silence
+            self._log(f"  {what}")
+        return run(command, what=what, log=self._log, env=self._env, isolated=True)
 
 
 @contextmanager
