@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from tests.cluster_kit import Cluster, KitError
 from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.presets import DEMO_NODES
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 NAMESPACE, NAME = "default", "smollm2"
 SAMPLE = install.MANIFESTS / "samples" / "smollm2.yaml"
+RENDERED = install.MANIFESTS / "samples" / "rendered" / "lightllm-llama-8b.yaml"
 READY_SECONDS = 180
 PROMPT = "The capital of France is"
 
@@ -94,6 +97,9 @@ def run(cluster: Cluster) -> None:
     show.step("one completion")
     answer = rest.call("POST", f"{proxy}/completion", {"prompt": PROMPT, "n_predict": 24})
     print(f"    {PROMPT}\033[1m{answer['content']}\033[0m\n")
+    show.step("the same for LightLLM on an H100: rendered, no GPU runs it here")
+    show.say(f"{RENDERED.relative_to(install.ROOT)}:")
+    show.arguments(yaml.safe_load(RENDERED.read_text()))
 
 
 def conditions(rest: Rest, began: float) -> Iterator[str]:
