@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test unit check format setup prerequisites manifests up down status shell images lock measure sweep bench fuzz test-engines clean-cache
+.PHONY: help host demo test unit check format setup prerequisites manifests up down status shell images lock measure bench clean-cache
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
