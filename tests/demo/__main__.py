@@ -64,7 +64,7 @@ def boot(cluster: Cluster, cache: Path) -> None:
     """Images, cluster, operator, and the volume with the model."""
     show.step("images: operator and sizer from ./Dockerfile, the demo engine from PyPI's llama.cpp")
     archives = build_images(cache, log=show.say)
-    model = model_folder(cache)
+    model = model_folder(cache, log=show.say)
     show.step("a real Kubernetes with two nodes and two small fake GPUs")
     cluster.up()
     for archive in archives.values():
