@@ -90,7 +90,7 @@ def _find(observed: Observed, context: BuildContext, now: datetime) -> Findings:
     if sizing.stamp is None:
         rollout = wait_for_number(observed, observed.server)
     else:
-        rollout = roll_out(observed, observed.server, sizing.stamp, context)
+        rollout = roll_out(observed, observed.server, sizing.stamp, context, now)
     return Findings(observed, accepted, sizing, rollout, tidy(observed, sizing, rollout))
 
 

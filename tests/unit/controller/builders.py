@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.controller.crd import parse
 from plimsoll.controller.objects import BuildContext
 from plimsoll.controller.objects.names import SERVER, SIZER
+from plimsoll.controller.status import timestamp
 from plimsoll.core.report import Budget, DeviceClass, Failure, Report, encode
 from plimsoll.core.units import GIB
 
@@ -199,6 +200,7 @@ def server_pod(
             "name": f"{name}-7d9f-{number}",
             "namespace": NAMESPACE,
             "uid": f"uid-of-server-pod-{number}",
+            "creationTimestamp": timestamp(NOW - timedelta(minutes=5)),
             "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{name}-7d9f",
                  "uid": "uid-of-rs", "controller": True}

@@ -11,6 +11,7 @@ import pytest
 
 from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.plan import Apply, Plan, plan
+from plimsoll.controller.status import timestamp
 from tests.unit.controller.builders import (
     CONTEXT,
     FAILURE,
@@ -46,6 +47,12 @@ def sizer_crashed(pod: dict[str, Any]) -> dict[str, Any]:
     end = {"exitCode": 4, "message": message(pod, FAILURE)}
     found["status"]["initContainerStatuses"][0]["lastState"] = {"terminated": end}
     return found
+
+
+def born_now(pod: dict[str, Any]) -> dict[str, Any]:
+    """Created a second ago."""
+    pod["metadata"]["creationTimestamp"] = timestamp(NOW - timedelta(seconds=1))
+    return pod
 
 
 TABLE = [
@@ -93,6 +100,13 @@ TABLE = [
         replace(serving(ready=False), sizing_pods=(scheduled(sizing()),), server_pods=(
             unschedulable(server_pod(child(), ready=False), NO_GPU),)),
         writes=["delete Pod uid-of-pod"], events=[],
+        conditions={"CapacityAvailable": "True Scheduled", "RolledOut": "False Progressing"},
+    ),
+    Row(
+        "a server pod of this second finds no GPU: the scheduler has not seen that one was given back",
+        replace(serving(ready=False), server_pods=(
+            born_now(unschedulable(server_pod(child(), ready=False), NO_GPU)),)),
+        writes=[], events=[],
         conditions={"CapacityAvailable": "True Scheduled", "RolledOut": "False Progressing"},
     ),
     Row(

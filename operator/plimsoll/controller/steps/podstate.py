@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ def node_name(pod: Mapping[str, Any]) -> str | None:
     """The node it was bound to, if any."""
     found: str | None = pod.get("spec", {}).get("nodeName")
     return found
+
+
+def age(pod: Mapping[str, Any], now: datetime) -> float:
+    """Seconds since the API server created it."""
+    created = datetime.fromisoformat(str(pod["metadata"]["creationTimestamp"]))
+    return max(0.0, (now - created).total_seconds())
 
 
 def is_deleting(pod: Mapping[str, Any]) -> bool:

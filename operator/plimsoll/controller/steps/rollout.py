@@ -31,6 +31,7 @@ from plimsoll.controller.steps.survey import Survey, failure_of, placement_obsta
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.objects import BuildContext
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 # A child that is being deleted cannot be changed; look again soon.
 WAIT_FOR_DELETION: Final = 2.0
+# Seconds for which a new pod without a node is nobody's problem; the scheduler's own back-off is 1 s.
+SCHEDULING_GRACE: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def wait_for_number(observed: Observed, server: InferenceServer) -> Rollout:
 
 
 def roll_out(
-    observed: Observed, server: InferenceServer, stamp: Stamp, context: BuildContext
+    observed: Observed, server: InferenceServer, stamp: Stamp, context: BuildContext, now: datetime
 ) -> Rollout:
     """Make the children what they should be, and say how far the pods are."""
     fingerprint = inputs_hash(server, stamp)
@@ -99,10 +102,15 @@ def roll_out(
     differences = [(wanted, live, _difference(wanted, live)) for wanted, live in children]
     actions = tuple(Apply(wanted, text) for wanted, _, text in differences if text is not None)
     events = tuple(_note(w, live, text) for w, live, text in differences if text is not None)
-    obstacle = placement_obstacle(found)
+    obstacle, requeue_after = placement_obstacle(found), None
     if found.leaving or any(not podstate.is_finished(pod) for pod in observed.sizing_pods):
         # A pod of ours that is about to leave still holds the GPU: nobody has to do anything.
         obstacle = None
+    elif obstacle is not None and any(
+        podstate.age(p, now) < SCHEDULING_GRACE for p in found.current
+    ):
+        # The scheduler may not have seen yet that the sizing pod gave its GPU back.
+        obstacle, requeue_after = None, SCHEDULING_GRACE
     if actions:
         progress = _progressing(f"{sentence(events[0].message)} The pods follow.")
     else:
@@ -112,6 +120,7 @@ def roll_out(
         pods=found,
         actions=actions,
         events=events,
+        requeue_after=requeue_after,
         settled=not actions,
         terminal=progress.reason == "ProgressDeadlineExceeded",
     )
