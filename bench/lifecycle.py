@@ -75,7 +75,7 @@ def measure(world: World, number: int) -> dict[str, Any]:
 
 
 def _timings(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in line.items() if "econds" in k or "rss" in k.lower() or k == "phases"}
+    return {key: line[key] for key in ("phasesMs", "peakRssBytes")}
 
 
 class _Clock:
@@ -134,16 +134,18 @@ class _Clock:
                 self._stamp("ready")
 
 
-def operator_memory(rest: Rest) -> dict[str, Any]:
-    """The operator container's memory as its kubelet reports it, in bytes."""
+def operator_memory(rest: Rest) -> dict[str, int]:
+    """The operator container's working set as its kubelet reports it, in bytes."""
     (pod,) = rest.items("/api/v1/namespaces/plimsoll-system/pods")
-    summary = rest.get(f"/api/v1/nodes/{pod['spec']['nodeName']}/proxy/stats/summary")
-    for stats in summary["pods"]:
-        if stats["podRef"]["uid"] == pod["metadata"]["uid"]:
-            return {
-                k: v for k, v in stats["containers"][0]["memory"].items() if k.endswith("Bytes")
-            }
-    raise LookupError("the kubelet's summary does not know the operator's pod")
+    text = rest.get(f"/api/v1/nodes/{pod['spec']['nodeName']}/proxy/metrics/resource")
+    for line in str(text).splitlines():
+        name, _, value = line.partition("} ")
+        if (
+            name.startswith("container_memory_working_set_bytes")
+            and pod["metadata"]["name"] in name
+        ):
+            return {"workingSetBytes": int(float(value.split()[0]))}
+    raise LookupError("the kubelet's resource metrics do not know the operator's container")
 
 
 def image_sizes(archive: Path) -> dict[str, int]:
