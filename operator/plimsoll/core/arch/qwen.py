@@ -7,21 +7,16 @@ An explicit ``layer_types`` wins over both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.core.arch.fields import (
-    MAX_CONTEXT,
-    MAX_DIM,
-    MAX_EXPERTS,
-    MAX_LAYERS,
-    MAX_VOCAB,
-    heads_of,
-)
-from plimsoll.core.arch.spec import Experts, ModelSpec
+from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAYERS
+from plimsoll.core.arch.plain import Defaults, read_plain
+from plimsoll.core.arch.spec import Experts
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields
+    from plimsoll.core.arch.spec import ModelSpec
 
 _LAYER_TYPES: Final = frozenset({"full_attention", "sliding_attention"})
 _WINDOW_START: Final = 28  # default of max_window_layers
@@ -31,11 +26,7 @@ _WINDOW_START: Final = 28  # default of max_window_layers
 class _Defaults:
     """Values of transformers' config classes for fields that a config.json leaves out."""
 
-    hidden: int
-    layers: int
-    heads: int
-    intermediate: int
-    head_dim: int | None = None
+    sizes: Defaults
     qkv_bias: bool = False
     qk_norm: bool = False
     window: int = 4096
@@ -46,15 +37,21 @@ class _Defaults:
     shared_width: int = 0
 
 
+def _sizes(
+    hidden: int, layers: int, heads: int, intermediate: int, head_dim: int | None = None
+) -> Defaults:
+    return Defaults(hidden, layers, heads, intermediate, 151936, 32768, head_dim)
+
+
 _DEFAULTS: Final = {
-    "qwen2": _Defaults(4096, 32, 32, 22016, qkv_bias=True),
-    "qwen3": _Defaults(4096, 32, 32, 22016, head_dim=128, qk_norm=True),
+    "qwen2": _Defaults(_sizes(4096, 32, 32, 22016), qkv_bias=True),
+    "qwen3": _Defaults(_sizes(4096, 32, 32, 22016, head_dim=128), qk_norm=True),
     "qwen2_moe": _Defaults(
-        2048, 24, 16, 5632, qkv_bias=True,
+        _sizes(2048, 24, 16, 5632), qkv_bias=True,
         experts=60, expert_width=1408, per_token=4, shared_width=5632,
     ),
     "qwen3_moe": _Defaults(
-        2048, 24, 32, 6144, qk_norm=True, window_start=None,
+        _sizes(2048, 24, 32, 6144), qk_norm=True, window_start=None,
         experts=128, expert_width=768, per_token=8,
     ),
 }  # fmt: skip
@@ -63,32 +60,17 @@ _DEFAULTS: Final = {
 def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     """Read a Qwen 2 or 3 config."""
     base = _DEFAULTS[family]
-    hidden = fields.integer("hidden_size", MAX_DIM, default=base.hidden)
-    heads = fields.integer("num_attention_heads", MAX_DIM, default=base.heads)
-    layers = fields.integer("num_hidden_layers", MAX_LAYERS, default=base.layers)
-    kv_heads, head_dim = heads_of(fields, hidden=hidden, heads=heads, head_dim=base.head_dim)
-    window, windowed = _windows(fields, base, layers)
+    spec = read_plain(fields, family, architecture, base.sizes)
+    window, windowed = _windows(fields, base, spec.layers)
     bias = fields.flag("attention_bias", default=False) and not base.qkv_bias
-    return ModelSpec(
-        family=family,
-        architecture=architecture,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        key_dim=head_dim,
-        value_dim=head_dim,
-        intermediate=fields.integer("intermediate_size", MAX_DIM, default=base.intermediate),
-        vocab=fields.integer("vocab_size", MAX_VOCAB, default=151936),
-        context_length=fields.integer("max_position_embeddings", MAX_CONTEXT, default=32768),
-        dtype=fields.dtype(),
-        tied=fields.flag("tie_word_embeddings", default=False),
+    return replace(
+        spec,
         window=window,
         windowed_layers=windowed,
         qkv_bias=bias or (base.qkv_bias and fields.flag("qkv_bias", default=True)),
         o_bias=bias,
         qk_norm=base.qk_norm,
-        experts=_experts(fields, base, layers),
+        experts=_experts(fields, base, spec.layers),
         notes=tuple(fields.notes),
     )
 
