@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.cluster.world import NODE_A, Tenant, World, make_models, wait
 from tests.cluster_kit import Cluster
+from tests.cluster_kit.cache import cache_root
 from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.presets import DEMO_NODES
 from tests.cluster_kit.rest import Rest
@@ -34,7 +34,7 @@ AT_REST_SECONDS = 20
 
 def main() -> int:
     """Boot a cluster named `bench`, measure, stop it."""
-    cache = Path(os.environ.get("PLIMSOLL_CACHE", Path.home() / ".cache" / "plimsoll"))
+    cache = cache_root()
     archives = build_images(cache, log=_note)
     cluster = Cluster("bench", DEMO_NODES)
     with tempfile.TemporaryDirectory(prefix="plimsoll-models-") as folder:

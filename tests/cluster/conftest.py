@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.world import Tenant, World, make_models
+from tests.cluster_kit.cache import cache_root
 from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.rest import Rest
 from tests.demo import install
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def world(gpu_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> World:
     """Images loaded, manifests/install.yaml applied, the operator ready, model folders on the host."""
-    cache = Path(os.environ.get("PLIMSOLL_CACHE", Path.home() / ".cache" / "plimsoll"))
+    cache = cache_root()
     for archive in build_images(cache).values():
         gpu_cluster.load_image(archive)
     models = tmp_path_factory.mktemp("models")

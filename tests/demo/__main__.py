@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.cluster_kit import Cluster, KitError
+from tests.cluster_kit.cache import cache_root
 from tests.cluster_kit.images import build_images, model_folder
 from tests.cluster_kit.presets import DEMO_NODES
 from tests.cluster_kit.rest import ISRV, Rest, RestError
@@ -36,7 +37,7 @@ def main() -> int:
         signal.signal(
             number, signal.default_int_handler
         )  # background jobs start with SIGINT ignored
-    cache = Path(os.environ.get("PLIMSOLL_CACHE", Path.home() / ".cache" / "plimsoll"))
+    cache = cache_root()
     parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
     parser.add_argument("--name", default="demo", help="the cluster's name")
     cluster = Cluster(parser.parse_args().name, DEMO_NODES)

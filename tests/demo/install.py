@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,14 +48,3 @@ def provide_models(cluster: Cluster, folder: Path, namespace: str, claim: str = 
         },
     }
     cluster.kubectl("apply", "-f", "-", input=json.dumps(volume))
-
-
-def wait_for(check: object, seconds: float, what: str, interval: float = 0.2) -> object:
-    """Call `check` until it returns something true; raises TimeoutError naming `what`."""
-    assert callable(check)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if result := check():
-            return result
-        time.sleep(interval)
-    raise TimeoutError(f"{what}: not within {seconds} s")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
     from plimsoll.controller.observed import Observed
 
@@ -47,6 +47,11 @@ class Condition:
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC with whole seconds, as the API server writes it."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_since(text: str, now: datetime) -> float:
+    """Seconds from a time that the API server wrote until now; 0 when its clock is ahead of ours."""
+    return max(0.0, (now - datetime.fromisoformat(text)).total_seconds())
 
 
 def previous(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.controller.status import seconds_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 _FINISHED: Final = ("Succeeded", "Failed")
 # Waiting reasons of a container whose image cannot be had.
@@ -38,8 +40,7 @@ def node_name(pod: Mapping[str, Any]) -> str | None:
 
 def age(pod: Mapping[str, Any], now: datetime) -> float:
     """Seconds since the API server created it."""
-    created = datetime.fromisoformat(str(pod["metadata"]["creationTimestamp"]))
-    return max(0.0, (now - created).total_seconds())
+    return seconds_since(str(pod["metadata"]["creationTimestamp"]), now)
 
 
 def is_deleting(pod: Mapping[str, Any]) -> bool:

@@ -6,8 +6,7 @@ instead of in the events of some other controller.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from plimsoll.controller.actions import Create, Plan, Refusal
 from plimsoll.controller.status import (
@@ -18,6 +17,7 @@ from plimsoll.controller.status import (
     Condition,
     clause,
     previous,
+    seconds_since,
 )
 from plimsoll.controller.steps.conclusion import (
     Findings,
@@ -25,6 +25,9 @@ from plimsoll.controller.steps.conclusion import (
     changed_status,
     transitions,
 )
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -99,5 +102,4 @@ def _next_try(found: Findings, condition: Condition, now: datetime) -> float:
     since = before.get("lastTransitionTime") if before.get("status") == FALSE else None
     if since is None:
         return SOONEST
-    waited = (now - datetime.fromisoformat(str(since))).total_seconds()
-    return min(LATEST, max(SOONEST, waited / 2))
+    return min(LATEST, max(SOONEST, seconds_since(str(since), now) / 2))

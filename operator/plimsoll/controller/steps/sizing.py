@@ -14,7 +14,6 @@ to look at until the next try begins.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.actions import Action, Create, Delete, EventNote, delete_pod
@@ -30,6 +29,7 @@ from plimsoll.controller.status import (
     TRUE,
     UNKNOWN,
     Condition,
+    seconds_since,
     timestamp,
 )
 from plimsoll.controller.steps import capacity as capacities
@@ -45,6 +45,7 @@ from plimsoll.controller.steps.sizing_result import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.objects import BuildContext
@@ -280,8 +281,7 @@ def _node_of(
     name, node = podstate.node_name(pod), observed.node
     if node is not None and node["metadata"]["name"] == name:
         return node
-    since = datetime.fromisoformat(ended_at) if ended_at else now
-    if (now - since).total_seconds() < NODE_PATIENCE:
+    if not ended_at or seconds_since(ended_at, now) < NODE_PATIENCE:
         return None
     return {"metadata": {"name": name}}
 

@@ -7,7 +7,6 @@ question, and agrees with the exit code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.objects.names import SIZER
@@ -21,6 +20,7 @@ from plimsoll.controller.status import (
     UNKNOWN,
     Condition,
     clause,
+    seconds_since,
     sentence,
     timestamp,
 )
@@ -32,6 +32,7 @@ from plimsoll.core.errors import ResultInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 AGAIN: Final = "Plimsoll tries again by itself."
 
@@ -233,4 +234,4 @@ def _seconds_unmounted(pod: Mapping[str, Any], now: datetime) -> float | None:
     if podstate.condition(pod, "PodReadyToStartContainers").get("status") != FALSE:
         return None
     started = pod.get("status", {}).get("startTime") or timestamp(now)
-    return max(0.0, (now - datetime.fromisoformat(started)).total_seconds())
+    return seconds_since(started, now)

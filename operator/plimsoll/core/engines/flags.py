@@ -131,6 +131,14 @@ class FlagTable:
                 unlisted.append(spelled)
         return ParsedArgs(values, tuple(unsized), tuple(unlisted))
 
+    def doubts(self, parsed: ParsedArgs, env_names: Iterable[str]) -> list[str]:
+        """A sentence for each flag or name that makes the answer an estimate."""
+        return [
+            *(f"{flag} changes memory in a way that is not computed" for flag in parsed.unsized),
+            *(f"{flag} is not in the list of {self.engine} flags" for flag in parsed.unlisted),
+            *(f"{name} is not in the list of names" for name in self.unknown_env(env_names)),
+        ]
+
     def unknown_env(self, names: Iterable[str]) -> tuple[str, ...]:
         """Environment names whose effect on memory nobody has looked at."""
         return tuple(n for n in names if n not in NEUTRAL_ENV and n not in self.neutral_env)

@@ -111,11 +111,7 @@ class LightLLM:
             request = replace(request, dtype=given)
         if "disable-cudagraph" in parsed.values:
             request = replace(request, cuda_graphs=False)
-        notes += [f"{flag} changes memory in a way that is not computed" for flag in parsed.unsized]
-        notes += [f"{flag} is not in the list of LightLLM flags" for flag in parsed.unlisted]
-        notes += [
-            f"{name} is not in the list of names" for name in FLAGS.unknown_env(request.engine_env)
-        ]
+        notes += FLAGS.doubts(parsed, request.engine_env)
         return request, tuple(notes)
 
     def pinned_args(self, pinned: Pinned, request: SizingRequest) -> list[str]:

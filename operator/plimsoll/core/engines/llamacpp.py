@@ -75,11 +75,7 @@ class LlamaCpp:
             notes.append(
                 f"LlamaCpp version {version or '(none given)'} is not known here; the widest reserve is used"
             )
-        notes += [f"{flag} changes memory in a way that is not computed" for flag in parsed.unsized]
-        notes += [f"{flag} is not in the list of LlamaCpp flags" for flag in parsed.unlisted]
-        notes += [
-            f"{name} is not in the list of names" for name in FLAGS.unknown_env(request.engine_env)
-        ]
+        notes += FLAGS.doubts(parsed, request.engine_env)
         return request, tuple(notes)
 
     def pinned_args(self, pinned: Pinned, request: SizingRequest) -> list[str]:
