@@ -50,7 +50,7 @@ def _text(answer: Fit) -> Iterator[str]:
     context = spec.context_length or "unknown"
     yield f"{spec.architecture}: {spec.attention}, {spec.layers} layers, context {context}"
     yield _row("KV per token, all layers", cache.all_full, "bytes")
-    if spec.windowed_layers:
+    if spec.windowed:
         yield _row("KV per token, full layers", cache.windows_honoured, "bytes")
         yield _row("windows per sequence", cache.window, "bytes")
     if answer.engine is not None and answer.kv_bytes_per_rank is not None:

@@ -17,7 +17,7 @@ from plimsoll.core.errors import BadModel
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from plimsoll.core.arch.spec import ModelSpec
 
@@ -59,6 +59,9 @@ class RankWeights:
     size: int
     load_peak: int
 
+
+#: Canonical dtype -> its name in a safetensors header.
+HEADER_DTYPES: Final = {"bf16": "BF16", "fp16": "F16", "fp32": "F32"}
 
 _LAYER: Final = re.compile(r"(?:^|\.)(?:layers|blk)\.([0-9]{1,6})\.")
 # Never loaded: tables that engines compute themselves.
@@ -166,67 +169,15 @@ def check_complete(manifest: Manifest, spec: ModelSpec) -> None:
 
 def computed(spec: ModelSpec, compute: str) -> Manifest:
     """The tensors that a model of this shape has, for when only the config is at hand."""
-    header = {"bf16": "BF16", "fp16": "F16", "fp32": "F32"}.get(compute, "BF16")
-    tensors = {
-        name: TensorKind(header, shape, dtypes.bytes_of(prod(shape), compute))
-        for name, shape in _shapes(spec)
-    }
+    tensors: dict[str, TensorKind] = {}
+    for group in spec.tensors:
+        dtype = group.dtype or compute
+        kind = TensorKind(
+            HEADER_DTYPES.get(dtype, "BF16"), group.shape, dtypes.bytes_of(prod(group.shape), dtype)
+        )
+        if group.indices is None:
+            tensors[group.name] = kind
+        else:
+            for index in group.indices:
+                tensors[group.name.replace("*", str(index), 1)] = kind
     return Manifest(tensors, "computed")
-
-
-def _shapes(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes; experts of one layer are one stacked tensor."""
-    hidden, width = spec.hidden, spec.intermediate
-    yield "model.embed_tokens.weight", (spec.vocab, hidden)
-    if not spec.tied:
-        yield "lm_head.weight", (spec.vocab, hidden)
-    yield "model.norm.weight", (hidden,)
-    for index in range(spec.layers):
-        layer = f"model.layers.{index}"
-        yield f"{layer}.input_layernorm.weight", (hidden,)
-        yield f"{layer}.post_attention_layernorm.weight", (hidden,)
-        yield from _attention(spec, f"{layer}.self_attn")
-        experts = spec.experts
-        if experts is None or index not in experts.layers:
-            yield from _feed_forward(f"{layer}.mlp", hidden, width, bias=spec.mlp_bias)
-            continue
-        yield f"{layer}.mlp.gate.weight", (experts.count, hidden)
-        stacked = (experts.count, 2 * experts.intermediate, hidden)
-        yield f"{layer}.mlp.experts.gate_up_proj", stacked
-        yield f"{layer}.mlp.experts.down_proj", (experts.count, hidden, experts.intermediate)
-        if experts.shared_intermediate:
-            yield from _feed_forward(
-                f"{layer}.mlp.shared_expert", hidden, experts.shared_intermediate, bias=False
-            )
-            yield f"{layer}.mlp.shared_expert_gate.weight", (1, hidden)
-
-
-def _attention(spec: ModelSpec, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    rows = {
-        "q_proj": spec.heads * spec.key_dim,
-        "k_proj": spec.kv_heads * spec.key_dim,
-        "v_proj": spec.kv_heads * spec.value_dim,
-    }
-    for part, width in rows.items():
-        yield f"{name}.{part}.weight", (width, spec.hidden)
-        if spec.qkv_bias:
-            yield f"{name}.{part}.bias", (width,)
-    yield f"{name}.o_proj.weight", (spec.hidden, spec.heads * spec.value_dim)
-    if spec.o_bias:
-        yield f"{name}.o_proj.bias", (spec.hidden,)
-    if spec.qk_norm:
-        yield f"{name}.q_norm.weight", (spec.key_dim,)
-        yield f"{name}.k_norm.weight", (spec.key_dim,)
-
-
-def _feed_forward(
-    name: str, hidden: int, width: int, *, bias: bool
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for part, shape in (
-        ("gate_proj", (width, hidden)),
-        ("up_proj", (width, hidden)),
-        ("down_proj", (hidden, width)),
-    ):
-        yield f"{name}.{part}.weight", shape
-        if bias:
-            yield f"{name}.{part}.bias", shape[:1]

@@ -53,7 +53,7 @@ def test_the_oracle_covers_every_family() -> None:
 def test_mistral_windows(change: dict[str, Any], windowed: int) -> None:
     config = {key: value for key, value in MISTRAL.items() if key != "sliding_window"} | change
     spec = read_spec(config)
-    assert spec.windowed_layers == windowed
+    assert sum(group.layers for group in spec.windowed) == windowed
     assert spec.attention == ("Window" if windowed else "GQA")
 
 

@@ -1,43 +1,35 @@
-"""From a config.json, or GGUF's metadata, to a ModelSpec: one row per family.
+"""From a config.json, or GGUF's metadata, to a ModelSpec.
 
-A model whose row is missing is refused by name. It is never read as "probably like Llama": hybrids,
-latent attention and windows change the cache by factors of up to 70.
+``registry`` says which module reads which model_type. A model_type without a row is tried by
+structure: a config that names every size of plain attention is read, and marked as an estimate.
+It is never read as "probably like Llama": hybrids, latent attention and windows change the cache by
+factors of up to 70.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from plimsoll.core.arch import gguf, llama, mistral, mixtral, qwen
+from plimsoll.core.arch import gguf
+from plimsoll.core.arch.classes import type_of
 from plimsoll.core.arch.fields import Fields
-from plimsoll.core.arch.spec import Experts, ModelSpec
+from plimsoll.core.arch.registry import FAMILIES, architecture_of, read_as
+from plimsoll.core.arch.spec import (
+    CacheGroup,
+    Encoder,
+    Experts,
+    ModelSpec,
+    StateGroup,
+    TensorGroup,
+)
 from plimsoll.core.errors import BadModel, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-__all__ = ["FAMILIES", "Experts", "Family", "ModelSpec", "read_spec"]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One row: how to read it, and the class name that its files carry in ``architectures``."""
-
-    read: Callable[[Fields, str, str], ModelSpec]
-    architecture: str
-
-
-#: model_type -> row. A new family is one module and one row.
-FAMILIES: Final[Mapping[str, Family]] = {
-    "llama": Family(llama.read, "LlamaForCausalLM"),
-    "mistral": Family(mistral.read, "MistralForCausalLM"),
-    "mixtral": Family(mixtral.read, "MixtralForCausalLM"),
-    "qwen2": Family(qwen.read, "Qwen2ForCausalLM"),
-    "qwen2_moe": Family(qwen.read, "Qwen2MoeForCausalLM"),
-    "qwen3": Family(qwen.read, "Qwen3ForCausalLM"),
-    "qwen3_moe": Family(qwen.read, "Qwen3MoeForCausalLM"),
-}
+__all__ = [
+    "FAMILIES", "CacheGroup", "Encoder", "Experts", "ModelSpec", "StateGroup", "TensorGroup", "read_spec",
+]  # fmt: skip
 
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
@@ -45,7 +37,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
 
     Raises:
         BadModel: A field of the wrong type or out of range.
-        Unsupported: A family or class without a row here.
+        Unsupported: A family that is not known and cannot be told by its structure.
     """
     if gguf.ARCHITECTURE_KEY in config:
         name = config[gguf.ARCHITECTURE_KEY]
@@ -55,22 +47,18 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
         return spec
     named = _class_name(config)
     model_type = config.get("model_type")
-    if model_type is None:
+    if model_type is None and named is not None:
         # Without a model_type the class decides; some converters leave it out.
-        by_class = {row.architecture: name for name, row in FAMILIES.items()}
-        if named not in by_class:
-            raise _unsupported("model_type", named, FAMILIES)
-        model_type = by_class[named]
+        model_type = type_of(named)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise _unsupported("model_type", model_type, FAMILIES)
-    family = FAMILIES[model_type]
-    if named is not None and named != family.architecture:
-        raise Unsupported(
-            f"architectures names {named[:64]!r}; of {model_type}, {family.architecture} is supported",
-            field="architectures",
-            value=named,
+        raise _unsupported("model_type", model_type or named, FAMILIES)
+    spec = read_as(model_type, config)
+    usual = architecture_of(model_type)
+    if named is not None and named != usual:
+        spec = spec.noting(
+            f"architectures names {named[:64]}, which is read as {usual}, the usual class of {model_type}"
         )
-    return family.read(Fields(config), model_type, family.architecture)
+    return spec
 
 
 def _class_name(config: Mapping[str, Any]) -> str | None:
@@ -87,7 +75,8 @@ def _class_name(config: Mapping[str, Any]) -> str | None:
 
 def _unsupported(field: str, value: object, supported: Mapping[str, object]) -> Unsupported:
     return Unsupported(
-        f"{field} {value!r:.80} is not supported; supported are {', '.join(sorted(supported))}",
+        f"{field} {value!r:.80} is not supported; supported are {len(supported)} kinds, among them "
+        f"{', '.join(sorted(supported)[:8])}",
         field=field,
         value=value,
     )

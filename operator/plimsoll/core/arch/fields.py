@@ -26,17 +26,35 @@ MAX_EXPERTS: Final = 4096
 class Fields:
     """One configuration object, with the notes that become warnings.
 
+    A key that is absent takes the value of transformers' config class, where that is known
+    (``defaults``); a key that is null does not: absent is not null.
+
     Attributes:
         values: The parsed JSON object, or GGUF's metadata.
         notes: What was missing and how it was filled in.
+        defaults: Values of the config class for keys that are absent.
+        seen: Keys that a reader has asked for.
+        path: Where this object sits in the file, for messages: ``text_config.``.
     """
 
     values: Mapping[str, Any]
     notes: list[str] = field(default_factory=list)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    path: str = ""
+
+    def get(self, key: str) -> Any:  # noqa: ANN401 - whatever the file says
+        """The raw value, the class's default when the key is absent."""
+        self.seen.add(key)
+        return self.values[key] if key in self.values else self.defaults.get(key)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there with a value other than null."""
-        return self.values.get(key) is not None
+        """Whether there is a value other than null, stated or by the class's default."""
+        return self.get(key) is not None
+
+    def states(self, key: str) -> bool:
+        """Whether the file itself has the key, null or not."""
+        return key in self.values
 
     def integer(self, key: str, most: int, *, default: int | None = None, least: int = 1) -> int:
         """An integer in ``[least, most]``; the default when absent or null, and a note about it.
@@ -44,23 +62,79 @@ class Fields:
         Raises:
             BadModel: Wrong type, out of range, or missing without a default.
         """
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             if default is None:
                 raise self.wrong(key, f"an integer from {least} to {most}")
-            self.notes.append(f"config names no {key}; {default} is assumed")
+            self.notes.append(f"config names no {self.path}{key}; {default} is assumed")
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self.wrong(key, f"an integer from {least} to {most}")
+        if key not in self.values:
+            self.notes.append(f"config names no {self.path}{key}; {value} is assumed")
         return value
 
-    def optional(self, key: str, most: int, *, least: int = 1) -> int | None:
-        """An integer in ``[least, most]``, or None when absent or null."""
-        return self.integer(key, most, least=least) if self.has(key) else None
+    def first(self, *keys: str, most: int, default: int | None = None, least: int = 1) -> int:
+        """An integer under the first of several spellings that the file states.
+
+        Raises:
+            BadModel: As ``integer``, for the first spelling.
+        """
+        for key in keys:
+            if self.values.get(key) is not None:
+                return self.integer(key, most, least=least)
+        for key in keys:
+            if self.get(key) is not None:
+                return self.integer(key, most, least=least)
+        return self.integer(keys[0], most, default=default, least=least)
+
+    def child(self, key: str, defaults: Mapping[str, Any] | None = None) -> Fields:
+        """A nested object; an empty one when absent or null. Notes are shared.
+
+        Raises:
+            BadModel: Not an object.
+        """
+        value = self.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise self.wrong(key, "an object")
+        return Fields(value or {}, self.notes, defaults or {}, path=f"{self.path}{key}.")
+
+    def optional(
+        self, key: str, most: int, *, least: int = 1, quiet: bool = False
+    ) -> int | None:
+        """An integer in ``[least, most]``, or None when absent or null.
+
+        ``quiet`` leaves out the note about a class's default: for switches whose absence is usual.
+        """
+        if not self.has(key):
+            return None
+        before = len(self.notes)
+        value = self.integer(key, most, least=least)
+        if quiet:
+            del self.notes[before:]
+        return value
+
+    def number(self, key: str, most: float, *, default: float) -> float:
+        """A finite number in ``[0, most]``; the default when absent or null."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
+            raise self.wrong(key, f"a number from 0 to {most:g}")
+        return float(value)
+
+    def text(self, key: str, allowed: frozenset[str] | None = None) -> str | None:
+        """A word, of those allowed if they are given; None when absent or null."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or (allowed is not None and value not in allowed):
+            raise self.wrong(key, " or ".join(sorted(allowed or {"text"})))
+        return value
 
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false; the default when absent or null."""
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -69,7 +143,7 @@ class Fields:
 
     def integers(self, key: str, most: int) -> tuple[int, ...]:
         """A list of integers in ``[0, most]``; empty when absent or null."""
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return ()
         if not isinstance(value, list) or len(value) > MAX_LAYERS:
@@ -81,7 +155,7 @@ class Fields:
 
     def choices(self, key: str, count: int, allowed: frozenset[str]) -> tuple[str, ...] | None:
         """A list of exactly ``count`` of the allowed words, or None when absent or null."""
-        value = self.values.get(key)
+        value = self.get(key)
         if value is None:
             return None
         if not isinstance(value, list) or len(value) != count:
@@ -94,7 +168,7 @@ class Fields:
     def dtype(self) -> str | None:
         """Canonical dtype of ``dtype`` (new spelling) or ``torch_dtype``; None when neither is given."""
         for key in ("dtype", "torch_dtype"):
-            value = self.values.get(key)
+            value = self.get(key)
             if value is None or value == "auto":
                 continue
             if not isinstance(value, str):
@@ -107,21 +181,21 @@ class Fields:
 
     def wrong(self, key: str, wanted: str) -> BadModel:
         """The refusal of one field."""
-        value = self.values.get(key)
+        value = self.get(key)
         shown = "missing" if value is None else repr(value)[:64]
         return BadModel(
-            f"{key} is {shown}; it must be {wanted}",
+            f"{self.path}{key} is {shown}; it must be {wanted}",
             reason="ConfigUnreadable",
-            field=key,
+            field=f"{self.path}{key}",
             value=value,
         )
 
 
-def heads_of(fields: Fields, *, hidden: int, heads: int, head_dim: int | None) -> tuple[int, int]:
+def heads_of(fields: Fields, *, hidden: int, heads: int) -> tuple[int, int]:
     """KV heads and head size, by the rules that Llama-like configs share.
 
-    Absent or null KV heads mean as many as query heads. ``head_dim`` wins when stated and positive;
-    0 and null mean absent; then the given default, else hidden / heads.
+    Absent or null KV heads mean as many as query heads. ``head_dim`` wins when positive, stated or
+    by the class's default; 0 and null mean hidden / heads.
 
     Raises:
         BadModel: More KV heads than heads, or a number that does not divide them.
@@ -130,7 +204,7 @@ def heads_of(fields: Fields, *, hidden: int, heads: int, head_dim: int | None) -
     if kv_heads > heads or heads % kv_heads:
         raise fields.wrong("num_key_value_heads", f"a divisor of the {heads} query heads")
     stated = fields.optional("head_dim", MAX_DIM, least=0)
-    size = stated or head_dim or hidden // heads
+    size = stated or hidden // heads
     if size < 1:
         raise fields.wrong("hidden_size", f"at least num_attention_heads, {heads}")
     return kv_heads, size

@@ -16,7 +16,7 @@ from plimsoll.core.arch.fields import (
     MAX_VOCAB,
     Fields,
 )
-from plimsoll.core.arch.spec import Experts, ModelSpec
+from plimsoll.core.arch.spec import CacheGroup, Experts, ModelSpec
 
 ARCHITECTURE_KEY: Final = "general.architecture"
 #: Key under which a reader leaves the number of entries of an array that it did not keep.
@@ -56,6 +56,8 @@ def read(fields: Fields, name: str) -> ModelSpec | None:
     if hidden < heads:
         raise fields.wrong(f"{name}.embedding_length", f"at least the {heads} query heads")
     width = fields.optional(f"{name}.feed_forward_length", MAX_DIM) or hidden
+    key_dim = fields.optional(f"{name}.attention.key_length", MAX_DIM) or hidden // heads
+    value_dim = fields.optional(f"{name}.attention.value_length", MAX_DIM) or hidden // heads
     return ModelSpec(
         family=family,
         architecture=architecture,
@@ -63,15 +65,14 @@ def read(fields: Fields, name: str) -> ModelSpec | None:
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        key_dim=fields.optional(f"{name}.attention.key_length", MAX_DIM) or hidden // heads,
-        value_dim=fields.optional(f"{name}.attention.value_length", MAX_DIM) or hidden // heads,
+        key_dim=key_dim,
+        value_dim=value_dim,
         intermediate=width,
         vocab=_vocab(fields, name),
         context_length=fields.optional(f"{name}.context_length", MAX_CONTEXT),
         dtype=None,
         tied=False,
-        qkv_bias=family.startswith("qwen2"),
-        qk_norm=family.startswith("qwen3"),
+        caches=(CacheGroup(layers, kv_heads, key_dim, value_dim),),
         experts=_experts(fields, name, count, width, layers) if count else None,
         notes=tuple(fields.notes),
     )

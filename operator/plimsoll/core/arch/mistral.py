@@ -6,28 +6,26 @@ Absent is not null here: without ``sliding_window`` the window is 4096, with nul
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from plimsoll.core.arch.fields import MAX_CONTEXT
-from plimsoll.core.arch.plain import Defaults, read_plain
+from plimsoll.core.arch.blocks import llama_like
+from plimsoll.core.arch.plain import read_plain
+from plimsoll.core.arch.windows import layer_types, split, stated_window
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.spec import ModelSpec
 
-_ABSENT_WINDOW: Final = 4096
-_LAYER_TYPES: Final = frozenset({"full_attention", "sliding_attention"})
-_DEFAULTS: Final = Defaults(4096, 32, 32, 14336, vocab=32000, context_length=131072)
-
 
 def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
-    """Read a Mistral config. Defaults are those of transformers' MistralConfig."""
-    spec = read_plain(fields, family, architecture, _DEFAULTS)
-    window = (
-        fields.optional("sliding_window", MAX_CONTEXT, least=0)
-        if "sliding_window" in fields.values
-        else _ABSENT_WINDOW
+    """Read a Mistral config."""
+    spec = read_plain(fields, family, architecture)
+    kinds = layer_types(fields, spec.layers) or ("sliding_attention",) * spec.layers
+    caches = split(
+        kinds,
+        kv_heads=spec.kv_heads,
+        key_dim=spec.key_dim,
+        value_dim=spec.value_dim,
+        window=stated_window(fields),
     )
-    kinds = fields.choices("layer_types", spec.layers, _LAYER_TYPES)
-    windowed = spec.layers if kinds is None else kinds.count("sliding_attention")
-    return replace(spec, window=window or None, windowed_layers=windowed if window else 0)
+    return replace(spec, caches=caches, tensors=llama_like(spec))

@@ -1,0 +1,59 @@
+"""The table of readers: which module reads which model_type. A new family is one module and one row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from plimsoll.core.arch.classes import class_of, defaults_of
+from plimsoll.core.arch.fields import Fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from plimsoll.core.arch.spec import ModelSpec
+
+    Reader = Callable[[Fields, str, str], ModelSpec]
+
+#: module of this package -> the model types that it reads.
+_MODULES: Final[Mapping[str, str]] = {
+    "llama": "llama",
+    "mistral": "mistral",
+    "mixtral": "mixtral",
+    "qwen": "qwen2 qwen2_moe qwen3 qwen3_moe",
+}
+
+#: model_type -> module.
+FAMILIES: Final[Mapping[str, str]] = {
+    model_type: module for module, types in _MODULES.items() for model_type in types.split()
+}
+
+#: Class names of families that transformers has no class for.
+_CLASSES: Final[Mapping[str, str]] = {}
+
+
+def architecture_of(model_type: str) -> str:
+    """The class name that such a model's config usually carries."""
+    return class_of(model_type) or _CLASSES.get(model_type, model_type)
+
+
+def read_as(
+    model_type: str,
+    values: Mapping[str, Any],
+    *,
+    notes: list[str] | None = None,
+    path: str = "",
+) -> ModelSpec:
+    """Read a config object as that model_type. Wrappers use it for the text model inside.
+
+    Raises:
+        BadModel: A field of the wrong type or out of range.
+        KeyError: The type is not in the table.
+    """
+    module = import_module(f"plimsoll.core.arch.{FAMILIES[model_type]}")
+    reader = cast("Reader", module.read)
+    defaults = {key: value for key, value in defaults_of(model_type).items() if key[0] != "#"}
+    fields = Fields(values, notes if notes is not None else [], defaults, path=path)
+    spec = reader(fields, model_type, architecture_of(model_type))
+    return replace(spec, notes=tuple(fields.notes))
