@@ -52,7 +52,7 @@ def render() -> dict[str, Any]:
     answer = fit(LLAMA_8B, None, H100, sizing_request(server))
     pinned = answer.pinned()
     stamp = Stamp(
-        max_total_token_num=pinned.max_total_token_num,
+        max_total_token_num=pinned.max_total_token_num or 0,
         max_sequences=pinned.max_sequences,
         context_length=pinned.context_length,
         prefill_tokens=pinned.prefill_tokens,

@@ -34,7 +34,13 @@ _SCHEMA: Final[dict[str, tuple[str, str, int, int]]] = {
     "maxTotalTokenNum": ("max_total_token_num", "int?", 1, _MAX_COUNT),
     "minTotalTokenNum": ("min_total_token_num", "int?", 1, _MAX_COUNT),
     "modelFile": ("model_file", "text?", 1, _MAX_TEXT),
+    # Absent unless asked for: a key that every request carried would change every hash.
+    "mode": ("mode", "text?", 1, 16),
+    "pipeline": ("pipeline", "int?", 1, _MAX_TENSOR),
+    "stateDType": ("state_dtype", "text?", 1, 64),
+    "prefixCaching": ("prefix_caching", "bool?", 0, 1),
 }
+MODES: Final = ("Auto", "Engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,10 @@ class SizingRequest:
         max_total_token_num: Upper bound of the answer, in tokens.
         min_total_token_num: Answer below which serving is refused, in tokens.
         model_file: File below the model folder (GGUF).
+        mode: Auto (None): what Plimsoll would write. Engine: what the engine would allocate itself.
+        pipeline: Pipeline stages; None is 1.
+        state_dtype: Dtype of recurrent states; None is the engine's own choice.
+        prefix_caching: Whether prefixes are kept; None is yes.
     """
 
     engine_type: str = ""
@@ -76,6 +86,10 @@ class SizingRequest:
     max_total_token_num: int | None = None
     min_total_token_num: int | None = None
     model_file: str | None = None
+    mode: str | None = None
+    pipeline: int | None = None
+    state_dtype: str | None = None
+    prefix_caching: bool | None = None
 
     def to_json(self) -> str:
         """Compact JSON with sorted keys, nulls omitted: equal requests give equal text."""
@@ -125,6 +139,12 @@ class SizingRequest:
                     field=name,
                     value=value,
                 )
+        if self.mode is not None and self.mode not in MODES:
+            raise BadArgument(
+                f"mode is {_brief(self.mode)}; use {' or '.join(MODES)}",
+                field="mode",
+                value=self.mode,
+            )
         return self
 
 

@@ -52,12 +52,46 @@ class RankWeights:
     """Weights of the heaviest rank, in bytes.
 
     Attributes:
-        size: Bytes that stay.
+        size: Bytes that stay, on the heaviest rank of all.
         load_peak: Further bytes while loading: the largest tensor passes through once more.
+        stages: Bytes of the heaviest rank of each pipeline stage; empty for one stage.
+        notes: What was assumed.
     """
 
     size: int
     load_peak: int
+    stages: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRules:
+    """How one engine spreads weights over its ranks.
+
+    Attributes:
+        tensor: Tensor-parallel ranks.
+        rank_kv_heads: KV heads on one rank.
+        compute: Canonical dtype that floating-point tensors are cast to.
+        pipeline: Pipeline stages.
+        expert: Ranks over which whole experts are spread; 1: experts are divided inside.
+        vocab_multiple: The vocabulary is padded to a multiple of this before it is divided.
+        quantize: On-the-fly quantisation of linear layers (``fp8``, ``int8``, ``int4``); None without.
+        latent_split: The up-projection of a latent cache is kept a second time, split and
+            dequantised (vLLM, SGLang).
+        towers: Vision and audio towers: ``whole`` on each rank, ``divided``, or ``none`` (not loaded).
+        draft: Draft layers are loaded too.
+    """
+
+    tensor: int
+    rank_kv_heads: int
+    compute: str
+    pipeline: int = 1
+    expert: int = 1
+    vocab_multiple: int = 1
+    quantize: str | None = None
+    latent_split: bool = False
+    towers: str = "whole"
+    draft: bool = False
 
 
 #: Canonical dtype -> its name in a safetensors header.
@@ -72,22 +106,13 @@ _COLUMN: Final = re.compile(r"\.(?:q_proj|gate_proj|up_proj|gate_up_proj|w1|w3)(
 _ROW: Final = re.compile(r"\.(?:o_proj|down_proj|w2)(?:\.|$)")
 
 
-def shard(
-    manifest: Manifest, spec: ModelSpec, *, tensor: int, rank_kv_heads: int, compute: str
-) -> RankWeights:
+def shard(manifest: Manifest, spec: ModelSpec, engine: ShardRules) -> RankWeights:
     """Bytes of the heaviest rank under tensor parallelism, by the names that Hugging Face uses.
 
     Column- and row-parallel matrices, experts, embedding and head are divided; K and V follow the KV
     heads of a rank (so they are replicated where heads are); norms, routers, biases of row-parallel
     layers and every name that is not known are replicated. ``model.layers.N`` beyond the model's
     layers are draft layers that are loaded only with speculation.
-
-    Args:
-        manifest: The tensors.
-        spec: The model.
-        tensor: Ranks.
-        rank_kv_heads: KV heads on one rank.
-        compute: Canonical dtype that floating-point tensors are cast to.
     """
     rules: dict[str, str | None] = {}
     # Tensors of one rule and kind cost the same: counted first, worked out once for each.
@@ -105,9 +130,9 @@ def shard(
     for (rule, kind), count in groups.items():
         size = kind.size
         if kind.dtype in dtypes.CAST_ON_LOAD:
-            size = dtypes.bytes_of(prod(kind.shape), compute)
+            size = dtypes.bytes_of(prod(kind.shape), engine.compute)
         peak = max(peak, size)
-        total += count * _share(rule, kind.shape, size, tensor, rank_kv_heads, spec.kv_heads)
+        total += count * _share(rule, kind.shape, size, engine.tensor, engine.rank_kv_heads, spec.kv_heads)
     return RankWeights(total, peak)
 
 

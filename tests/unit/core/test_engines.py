@@ -103,12 +103,14 @@ def test_lightllm_flags_are_exactly_these() -> None:
         "--max_req_total_len=8192",
         "--graph_max_batch_size=64",
         "--llm_kv_type=None",
+        "--mem_fraction=0.8",
     ]
     without = SizingRequest("LightLLM", "1.1.0", cuda_graphs=False, dtype="bfloat16")
     assert engine.pinned_args(Pinned(5), without) == [
         "--max_total_token_num=5",
         "--disable_cudagraph",
         "--data_type=bf16",
+        "--mem_fraction=0.8",
     ]
     own = SizingRequest(
         "LightLLM", "1.2.0", engine_args=("--disable_cudagraph", "--data_type=fp16")
@@ -116,6 +118,7 @@ def test_lightllm_flags_are_exactly_these() -> None:
     assert engine.pinned_args(Pinned(5), engine.adopt(own)[0]) == [
         "--max_total_token_num=5",
         "--llm_kv_type=None",
+        "--mem_fraction=0.8",
     ]
     assert engine.serve_args(
         model_path="/models/x",

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Final, cast
 
 from plimsoll.core.engines.base import Allocation, Engine, Pinned, Situation
-from plimsoll.core.engines.lightllm import LightLLM
-from plimsoll.core.engines.llamacpp import LlamaCpp
 from plimsoll.core.errors import Unsupported
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-ENGINES: Final[Mapping[str, Engine]] = {engine.type: engine for engine in (LightLLM(), LlamaCpp())}
-
 __all__ = ["ENGINES", "Allocation", "Engine", "Pinned", "Situation", "lookup"]
+
+#: Name in ``spec.engine.type`` -> module of this package; its class has the same name.
+_MODULES: Final[Mapping[str, str]] = {
+    "LightLLM": "lightllm",
+    "LlamaCpp": "llamacpp",
+}
+
+
+@cache
+def _load(engine_type: str) -> Engine:
+    module = import_module(f"plimsoll.core.engines.{_MODULES[engine_type]}")
+    return cast("Engine", getattr(module, engine_type)())
+
+
+class _Engines(Mapping[str, "Engine"]):
+    """Loads an engine's module when it is first asked for: most callers need one of six."""
+
+    def __getitem__(self, engine_type: str) -> Engine:
+        return _load(engine_type)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+ENGINES: Final[Mapping[str, Engine]] = _Engines()
 
 
 def lookup(engine_type: str) -> Engine:

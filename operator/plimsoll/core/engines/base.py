@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from plimsoll.core.arch.spec import ModelSpec
+    from plimsoll.core.device import Device
     from plimsoll.core.errors import DoesNotFit
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest, RankWeights
@@ -23,16 +24,26 @@ class Pinned:
     """The numbers that become flags. None leaves a flag to the engine's own default.
 
     Attributes:
-        max_total_token_num: Tokens of the KV pool.
+        max_total_token_num: Tokens of the KV pool; None where the engine takes bytes only.
         max_sequences: Most requests at once.
         context_length: Longest request, in tokens.
         prefill_tokens: Tokens per prefill batch.
+        kv_cache_bytes: Bytes of the KV pool per rank, for engines that take bytes.
+        memory_fraction: The engine's share of memory, as the flag writes it.
+        block_tokens: Tokens per block or page.
+        graph_batch: Largest batch of the decode graphs; 0 without graphs.
+        state_dtype: Dtype of recurrent states, as the flag writes it; None without states.
     """
 
-    max_total_token_num: int
+    max_total_token_num: int | None = None
     max_sequences: int | None = None
     context_length: int | None = None
     prefill_tokens: int | None = None
+    kv_cache_bytes: int | None = None
+    memory_fraction: str | None = None
+    block_tokens: int | None = None
+    graph_batch: int | None = None
+    state_dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class Situation:
     Attributes:
         spec: The model.
         request: The question, already merged with the sizing flags among ``engine_args``.
+        device: The device of this rank; its name decides some engines' defaults.
         device_total: Memory as CUDA sees it (T).
         free_after_init: Free memory once context, NCCL and cuBLAS are up (F1).
         weights: Bytes of the weights on this rank.
@@ -52,6 +64,7 @@ class Situation:
 
     spec: ModelSpec
     request: SizingRequest
+    device: Device
     device_total: int
     free_after_init: int
     weights: int
@@ -70,13 +83,20 @@ class Allocation:
         kv: Bytes of the pool: ``F1 - weights - sum(reserve) - safety``; may be negative.
         fixed_pools: Bytes of the pool that hold no tokens.
         granule: Tokens are handed out in steps of this.
-        tokens: The answer; 0 when it does not fit.
+        tokens: The answer; 0 when it does not fit, None where nothing grows with length.
         sequences: Most requests at once.
         context_length: Longest request that the flags allow.
         prefill_tokens: Tokens per prefill batch.
         largest_request: Longest request that is served: what the pool holds, within context_length.
         notes: What was lowered and why.
         error: Why it does not fit, if so.
+        meaning: What ``tokens`` counts, where it is not the engine's usual ``token_meaning``.
+        concurrency: Requests of the stated context (``request.context_length``, else the model's)
+            that the pool holds; None: tokens / context.
+        blocks: Blocks of the pool, where the engine has blocks.
+        block_tokens: Tokens per block.
+        pinned: The numbers that become flags; None: tokens, sequences, context and prefill.
+        confidence: What this reserve is worth, where it is not the engine's ``confidence``.
     """
 
     reserve: Mapping[str, int]
@@ -84,13 +104,19 @@ class Allocation:
     kv: int
     fixed_pools: int
     granule: int
-    tokens: int
+    tokens: int | None
     sequences: int
     context_length: int
     prefill_tokens: int
     largest_request: int
     notes: tuple[str, ...] = ()
     error: DoesNotFit | None = None
+    meaning: str | None = None
+    concurrency: float | None = None
+    blocks: int | None = None
+    block_tokens: int | None = None
+    pinned: Pinned | None = None
+    confidence: str | None = None
 
 
 class Engine(Protocol):
@@ -150,6 +176,9 @@ class Engine(Protocol):
     def pinned_args(self, pinned: Pinned, request: SizingRequest) -> list[str]:
         """Exactly the flags that Plimsoll adds, ``--flag=value``, without model, host and port."""
 
+    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
+        """Environment variables that Plimsoll adds beside the flags."""
+
     def serve_args(
         self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
     ) -> list[str]:
@@ -168,6 +197,9 @@ class Engine(Protocol):
             Unsupported: The heads cannot be split over the ranks.
             BadArgument: A cache dtype that this engine does not have.
         """
+
+    def state(self, spec: ModelSpec, request: SizingRequest) -> int:
+        """Bytes of state per sequence and rank, as this engine stores them; 0 without states."""
 
     def rank_kv_heads(self, spec: ModelSpec, tensor: int) -> int:
         """KV heads on one rank: divided, replicated or refused, by this engine's rule.
@@ -192,7 +224,12 @@ class Engine(Protocol):
         """
 
     def allocate(self, situation: Situation) -> Allocation:
-        """Split one rank's memory by this engine's law."""
+        """Split one rank's memory by this engine's law.
+
+        In mode Auto: what Plimsoll would write. In mode Engine (``request.mode``): what the engine
+        would allocate by itself under ``request.engine_args``, read with ``FlagTable.parse``; the
+        part of the device that the engine leaves unused is ``safety``.
+        """
 
 
 def largest(least: int, most: int, fits: Callable[[int], bool]) -> int | None:

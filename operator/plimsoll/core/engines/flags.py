@@ -108,11 +108,13 @@ class FlagTable:
                     value=name,
                 )
 
-    def parse(self, args: Sequence[str]) -> ParsedArgs:
+    def parse(self, args: Sequence[str], *, owned: bool = False) -> ParsedArgs:
         """Sort the user's arguments into known sizing values and everything unknown.
 
-        Call it after ``check``.
+        Call it after ``check``. With ``owned`` (mode Engine, where nothing is owned) the values of
+        owned flags are among the sizing values.
         """
+        sizing = self.sizing | self.owned.keys() if owned else self.sizing
         values: dict[str, str | None] = {}
         unsized: list[str] = []
         unlisted: list[str] = []
@@ -121,7 +123,7 @@ class FlagTable:
                 continue
             spelled, equals, value = arg.partition("=")
             name = self._resolve(spelled)
-            if name in self.sizing:
+            if name in sizing:
                 following = args[index + 1] if index + 1 < len(args) else None
                 free = following is not None and not _OPTION.match(following)
                 values[name] = value if equals else following if free else None

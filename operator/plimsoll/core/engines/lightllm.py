@@ -11,14 +11,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
+from plimsoll.core.engines import lightllm_cells
 from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation, largest
+from plimsoll.core.engines.lightllm_cells import KV_TYPE_SINCE, KV_TYPES, compute_dtype, kv_type_of
 from plimsoll.core.engines.lightllm_flags import FLAGS
+from plimsoll.core.engines.values import count, share
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
 from plimsoll.core.units import GIB, MIB, ceil_div
-from plimsoll.core.weights import shard
+from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
 
 _KNOWN_VERSIONS: Final = frozenset({(1, 0), (1, 1), (1, 2)})
 _OLDEST: Final = (1, 0)  # older ones lack flags that must be pinned (chunked_prefill_size)
-_KV_TYPE_SINCE: Final = (1, 2)
 
 _DEFAULT_REQUESTS: Final = 256
 _DEFAULT_GRAPH_BATCH: Final = 256
@@ -37,16 +39,18 @@ _DEFAULT_CONTEXT: Final = 16384  # LightLLM's own, when config.json states no le
 _LARGE_CARD: Final = 40 * GIB
 _PREFILL_LARGE: Final = 8192
 _PREFILL_SMALL: Final = 2048
+_PREFILL_OWN: Final = 16384  # LightLLM's own batch_max_tokens
 _LEAST: Final = 512  # a server for shorter prompts or smaller prefill batches is of no use
 _LENGTH_MARGIN: Final = 8  # LightLLM asserts size >= max_req_total_len + 8
 _HTTP_MARGIN: Final = 36  # its front end limits a request to size - 36
 _FRACTION_PERCENT: Final = 10  # 1 - the fraction of 0.9 that it shipped until 1.1
+_SHIPPED_FRACTION: Final = "0.8"  # since 1.2
+_OLDER_FRACTION: Final = "0.9"
+_NEWER_FRACTION_SINCE: Final = (1, 2)
 _SAFETY_PERCENT: Final = 5
 
-#: Families whose classes assert kv_heads % tp == 0; the others replicate heads.
-_NO_REPLICATION: Final = frozenset({"llama", "mistral", "mixtral"})
-#: Its Mixtral class ignores llm_kv_type and keeps the compute dtype.
-_NO_KV_TYPE: Final = frozenset({"mixtral"})
+#: Families whose classes replicate KV heads over more ranks; the others assert kv_heads % tp == 0.
+_REPLICATES: Final = ("qwen2", "qwen3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +73,6 @@ _TABLE: Final = _Terms((51, 153, 155), (25, 208, 217), 10, 512 * MIB, GIB // 2, 
 # Upper ends of the ranges seen: a context of 0.9 GiB, mixture-like activation, graphs of 4 MiB a row.
 _WIDEST: Final = _Terms((90, 192, 194), (46, 211, 221), 20, 512 * MIB, GIB, 4 * MIB, 40)
 
-_DTYPE_NAMES: Final[Mapping[str, str]] = {
-    "auto": "None", "none": "None", "bf16": "None", "fp16": "None", "fp32": "None",
-    "int8": "int8kv", "int8kv": "int8kv", "int4": "int4kv", "int4kv": "int4kv",
-    "fp8": "fp8kv_sph", "fp8kv_sph": "fp8kv_sph", "fp8kv_spt": "fp8kv_spt",
-}  # fmt: skip
-_PLAIN: Final = frozenset({"bf16", "fp16", "fp32"})
-_QUANT_GROUP: Final = 8  # int8kv and int4kv keep one scale in the compute dtype per 8 elements
-
 
 class LightLLM:
     """See the module's first lines."""
@@ -86,7 +82,7 @@ class LightLLM:
     health_path: ClassVar[str] = "/health"
     default_command: ClassVar[tuple[str, ...]] = ("python", "-m", "lightllm.server.api_server")
     formats: ClassVar[frozenset[str]] = frozenset({"safetensors"})
-    kv_dtypes: ClassVar[Mapping[str, str]] = _DTYPE_NAMES
+    kv_dtypes: ClassVar[Mapping[str, str]] = KV_TYPES
     token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret; windows are ignored
 
     # No public start-up log calibrates it: never called exact.
@@ -133,11 +129,20 @@ class LightLLM:
             args.append("--disable_cudagraph")
         if request.dtype != "auto" and "data-type" not in parsed:
             args.append(f"--data_type={dtypes.canonical(request.dtype, 'dtype')}")
-        kv_type = _kv_type(request)
+        kv_type = kv_type_of(request)
         version = parse_version(request.engine_version)
-        if version is None or version >= _KV_TYPE_SINCE:
+        if version is None or version >= KV_TYPE_SINCE:
             args.append(f"--llm_kv_type={kv_type}")
+        # Unused beside a number, and pinned so that nobody has to know that.
+        args.append(f"--mem_fraction={_SHIPPED_FRACTION}")
+        if pinned.state_dtype is not None:
+            args.append(f"--linear_att_ssm_data_type={pinned.state_dtype}")
         return args
+
+    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
+        """See Engine. Flags say everything."""
+        del pinned, request
+        return {}
 
     def serve_args(
         self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
@@ -161,8 +166,8 @@ class LightLLM:
 
     def rank_kv_heads(self, spec: ModelSpec, tensor: int) -> int:
         """See Engine."""
-        even = spec.kv_heads % tensor == 0
-        replicated = spec.family not in _NO_REPLICATION and tensor % spec.kv_heads == 0
+        even = spec.kv_heads % tensor == 0 or spec.latent
+        replicated = spec.family.startswith(_REPLICATES) and tensor % spec.kv_heads == 0
         if spec.heads % tensor or not (even or replicated):
             raise Unsupported(
                 f"LightLLM cannot split {spec.heads} heads and {spec.kv_heads} KV heads of {spec.architecture} "
@@ -174,39 +179,23 @@ class LightLLM:
         return max(1, spec.kv_heads // tensor)
 
     def cell(self, spec: ModelSpec, request: SizingRequest) -> int:
-        """See Engine. Formulas: LightLLM's memory managers."""
-        kv_type = "None" if spec.family in _NO_KV_TYPE else _kv_type(request)
-        compute = compute_dtype(spec, request)
-        heads = self.rank_kv_heads(spec, request.tensor)
-        elements = spec.layers * heads * (spec.key_dim + spec.value_dim)
-        element = dtypes.bytes_of(1, compute)
-        match kv_type:
-            case "int8kv":
-                return elements + elements // _QUANT_GROUP * element
-            case "int4kv":
-                return elements // 2 + elements // _QUANT_GROUP * element
-            case "fp8kv_sph" | "fp8kv_spt":
-                return elements
-        wanted = dtypes.ALIASES.get(request.kv_cache_dtype, request.kv_cache_dtype)
-        if wanted in _PLAIN and dtypes.bytes_of(1, wanted) != element:
-            raise BadArgument(
-                f"LightLLM keeps its cache in the compute dtype {compute}; kvCacheDType {wanted} needs dtype {wanted}",
-                field="spec.sizing.kvCacheDType",
-                value=wanted,
-            )
-        return elements * element
+        """See Engine. Windows are ignored: every layer keeps every token."""
+        return lightllm_cells.cell(self, spec, request)
+
+    def state(self, spec: ModelSpec, request: SizingRequest) -> int:
+        """See Engine."""
+        return lightllm_cells.state(spec, request)
 
     def rank_weights(
         self, spec: ModelSpec, manifest: Manifest, request: SizingRequest
     ) -> RankWeights:
         """See Engine. The vocabulary is split evenly, without padding."""
-        return shard(
-            manifest,
-            spec,
+        rules = ShardRules(
             tensor=request.tensor,
-            rank_kv_heads=self.rank_kv_heads(spec, request.tensor),
+            rank_kv_heads=1 if spec.latent else self.rank_kv_heads(spec, request.tensor),
             compute=compute_dtype(spec, request),
         )
+        return shard(manifest, spec, rules)
 
     def absorb(self, request: SizingRequest) -> SizingRequest:
         """See Engine."""
@@ -214,6 +203,9 @@ class LightLLM:
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. Lowers a defaulted context first, then a defaulted prefill batch."""
+        _check_supported(situation.spec)
+        if situation.request.mode == "Engine":
+            return _predict(situation)
         request = situation.request
         limit = situation.spec.context_length
         wanted = min(request.context_length or limit or _DEFAULT_CONTEXT, limit or 1 << 40)
@@ -221,7 +213,7 @@ class LightLLM:
         batch = request.prefill_tokens or (_PREFILL_SMALL if small else _PREFILL_LARGE)
 
         def fits(context: int, prefill: int) -> bool:
-            tokens = _attempt(situation, context, prefill).tokens
+            tokens = _attempt(situation, context, prefill).tokens or 0
             return tokens > prefill and tokens >= context + _LENGTH_MARGIN
 
         context, prefill = wanted, batch
@@ -233,25 +225,17 @@ class LightLLM:
         answer = _attempt(situation, context, prefill)
         if not fits(context, prefill):
             least = _attempt(situation, context, prefill)
-            short = answer.tokens <= prefill
+            held = answer.tokens or 0
+            short = held <= prefill
             need = (
                 f"LightLLM needs more than one prefill batch of {prefill}"
                 if short
                 else f"one request of {context} needs {context + _LENGTH_MARGIN}"
             )
             field = "spec.sizing.prefillTokens" if short else "spec.sizing.contextLength"
-            error = does_not_fit(
-                situation, least.reserve, tokens=answer.tokens, need=need, field=field
-            )
+            error = does_not_fit(situation, least.reserve, tokens=held, need=need, field=field)
             return replace(answer, tokens=0, largest_request=0, error=error)
         return replace(answer, notes=_lowered(wanted, context, batch, prefill))
-
-
-def compute_dtype(spec: ModelSpec, request: SizingRequest) -> str:
-    """Dtype that the weights are cast to: the request's, else the config's, else bf16."""
-    if request.dtype != "auto":
-        return dtypes.compute(request.dtype, "dtype")
-    return dtypes.compute(spec.dtype or "bf16", "torch_dtype")
 
 
 def _attempt(s: Situation, context: int, prefill: int) -> Allocation:
@@ -264,21 +248,97 @@ def _attempt(s: Situation, context: int, prefill: int) -> Allocation:
     tenth = ceil_div(s.device_total * _FRACTION_PERCENT, 100)
     safety = max(ceil_div(max(left, 0) * _SAFETY_PERCENT, 100), tenth - sum(reserve.values()))
     kv = left - safety
-    tokens = max(0, kv // s.cell)
+    states = (requests + 1) * lightllm_cells.state(s.spec, s.request)
+    tokens = max(0, (kv - states) // s.cell)
     if s.request.max_total_token_num is not None:
         tokens = min(tokens, s.request.max_total_token_num)
     return Allocation(
         reserve=reserve,
         safety=safety,
         kv=kv,
-        fixed_pools=0,
+        fixed_pools=states,
         granule=1,
         tokens=tokens,
         sequences=requests,
         context_length=context,
         prefill_tokens=prefill,
         largest_request=max(0, min(context, tokens - _HTTP_MARGIN)),
+        pinned=Pinned(
+            max_total_token_num=tokens,
+            max_sequences=requests,
+            context_length=context,
+            prefill_tokens=prefill,
+            state_dtype=(s.request.state_dtype or "float32") if states else None,
+        ),
     )
+
+
+def _check_supported(spec: ModelSpec) -> None:
+    """Refuse what LightLLM has no memory manager for.
+
+    Raises:
+        Unsupported: Models whose cache does not grow, and encoder-decoders.
+    """
+    if spec.encoder is not None or not spec.caches:
+        raise Unsupported(
+            f"LightLLM does not serve {spec.architecture} ({spec.attention}); use another engine",
+            field="model_type",
+            value=spec.family,
+        )
+
+
+def _predict(s: Situation) -> Allocation:
+    """What LightLLM takes by itself: free memory less a share of the total, over the cell.
+
+    Free is read after weights, request tables and state pools are allocated, and before workspace,
+    graphs and prefill: those must live in the ``(1 - fraction)`` of the card that stays unused.
+    Source: ``MemoryManager.profile_size``, main of August 2026.
+    """
+    values = FLAGS.parse(s.request.engine_args, owned=True).values
+    version = parse_version(s.request.engine_version)
+    newer = version is None or version >= _NEWER_FRACTION_SINCE
+    fraction = share(
+        values.get("mem-fraction") or (_SHIPPED_FRACTION if newer else _OLDER_FRACTION)
+    )
+    requests = count(values, "running-max-req-size", _DEFAULT_REQUESTS)
+    limit = s.spec.context_length
+    stated = count(
+        values, "max-req-total-len", s.request.context_length or limit or _DEFAULT_CONTEXT
+    )
+    context = min(stated, limit or stated)
+    batch = count(values, "batch-max-tokens", _PREFILL_OWN)
+    tables = _tables(s.spec, requests, context, batch)
+    states = (requests + 1) * lightllm_cells.state(s.spec, s.request)
+    unused = s.device_total - int(s.device_total * fraction)
+    kv = s.free_after_init - s.weights - tables - unused
+    tokens = max(0, (kv - states) // s.cell)
+    given = values.get("max-total-token-num")
+    if given is not None:
+        tokens = count(values, "max-total-token-num", 0)
+    error = None
+    if tokens <= batch or tokens < context + _LENGTH_MARGIN:
+        need = f"it needs more than {batch} (batch_max_tokens) and {context + _LENGTH_MARGIN} (one request)"
+        error = does_not_fit(
+            s, {"requestTables": tables}, tokens=tokens, need=need, field="--max_req_total_len"
+        )
+    return Allocation(
+        reserve={"requestTables": tables},
+        safety=unused,
+        kv=kv,
+        fixed_pools=states,
+        granule=1,
+        tokens=0 if error else tokens,
+        sequences=requests,
+        context_length=context,
+        prefill_tokens=batch,
+        largest_request=max(0, min(context, tokens - _HTTP_MARGIN)),
+        error=error,
+    )
+
+
+def _tables(spec: ModelSpec, requests: int, context: int, prefill: int) -> int:
+    """Token positions of each request, and the penalty counter that it keeps on the GPU. Bytes."""
+    return (requests + 1) * 4 * (max(prefill, context + _LENGTH_MARGIN) + spec.vocab)
 
 
 def _reserve(s: Situation, requests: int, context: int, prefill: int) -> dict[str, int]:
@@ -301,14 +361,13 @@ def _reserve(s: Situation, requests: int, context: int, prefill: int) -> dict[st
         terms.moe if spec.experts else 0
     )
     graph_rows = _graph_batch(s.request, requests) if s.request.cuda_graphs else 0
-    tables = (requests + 1) * max(prefill, context + _LENGTH_MARGIN) * 4
     return {
         "nonTorch": _by_ranks(terms.non_torch, s.request.tensor),
         # The pool exists before the weights are filled, so the load's peak counts too; it is over
         # before the first forward pass, hence the maximum and not the sum.
         "activation": max(forward, s.load_peak),
         "workspace": terms.workspace,
-        "requestTables": tables + (requests + 1) * vocab_row,  # and the penalty counter on the GPU
+        "requestTables": _tables(spec, requests, context, prefill),
         "graphs": graph_rows * terms.graph_bytes_per_row,
         "fragmentation": max(
             ceil_div(s.device_total * terms.fragmentation_permille, 1000), logits_peak
@@ -352,27 +411,6 @@ def _version_notes(version: str | None) -> list[str]:
     return [
         f"LightLLM version {version or '(none given)'} is not known here; the widest reserve is used"
     ]
-
-
-def _kv_type(request: SizingRequest) -> str:
-    name = request.kv_cache_dtype.lower()
-    name = name if name in _DTYPE_NAMES else dtypes.ALIASES.get(name, name)
-    if name not in _DTYPE_NAMES:
-        raise BadArgument(
-            f"LightLLM has no cache dtype {request.kv_cache_dtype!r}; use one of {', '.join(_DTYPE_NAMES)}",
-            field="spec.sizing.kvCacheDType",
-            value=request.kv_cache_dtype,
-        )
-    kv_type = _DTYPE_NAMES[name]
-    version = parse_version(request.engine_version)
-    if kv_type != "None" and version is not None and version < _KV_TYPE_SINCE:
-        raise Unsupported(
-            f"LightLLM {request.engine_version} has no --llm_kv_type; use 1.2 or newer, or kvCacheDType auto",
-            reason="UnsupportedEngineVersion",
-            field="spec.sizing.kvCacheDType",
-            value=request.kv_cache_dtype,
-        )
-    return kv_type
 
 
 def _graph_batch(request: SizingRequest, sequences: int | None) -> int:

@@ -13,6 +13,7 @@ from plimsoll.core import dtypes
 from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation, largest
 from plimsoll.core.engines.llamacpp_flags import FLAGS
+from plimsoll.core.engines.values import count
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import is_cpu_build, parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
@@ -127,10 +128,30 @@ class LlamaCpp:
 
     def cell(self, spec: ModelSpec, request: SizingRequest) -> int:
         """See Engine. Keys and values are rows of their own, each of whole blocks."""
+        self.rank_kv_heads(spec, request.tensor)
         dtype = dtypes.canonical(_kv_type(request), "kvCacheDType")
-        heads = self.rank_kv_heads(spec, request.tensor)
-        rows = (heads * spec.key_dim, heads * spec.value_dim)
-        return spec.layers * sum(dtypes.bytes_of(row, dtype) for row in rows)
+        total = 0
+        for group in spec.caches:  # windows are counted in full: the safe side of --swa-full
+            keys, values = group.kv_heads * group.key_dim, group.kv_heads * group.value_dim
+            if group.latent:  # one row for all heads, and its compressed part again as the values
+                keys, values = keys + values, keys
+            total += group.layers * (dtypes.bytes_of(keys, dtype) + dtypes.bytes_of(values, dtype))
+        return total
+
+    def state(self, spec: ModelSpec, request: SizingRequest) -> int:
+        """See Engine. Both parts of a state are kept in fp32, with kernel - 1 columns."""
+        del request
+        return sum(
+            group.layers
+            * 4
+            * (group.conv_channels * max(0, group.conv_kernel - 1) + group.recurrent)
+            for group in spec.states
+        )
+
+    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
+        """See Engine. Flags say everything."""
+        del pinned, request
+        return {}
 
     def rank_weights(
         self, spec: ModelSpec, manifest: Manifest, request: SizingRequest
@@ -146,6 +167,14 @@ class LlamaCpp:
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. Lowers a defaulted context to one smaller slot, then a defaulted ubatch."""
         request = situation.request
+        if situation.spec.encoder is not None or not situation.spec.caches:
+            raise Unsupported(
+                f"LlamaCpp cannot be sized for {situation.spec.architecture} ({situation.spec.attention}) yet",
+                field="general.architecture",
+                value=situation.spec.family,
+            )
+        if request.mode == "Engine":
+            return _predict(situation)
         trained = situation.spec.context_length
         context = request.context_length or trained or _DEFAULT_CONTEXT
         if trained is not None:
@@ -163,7 +192,7 @@ class LlamaCpp:
             multiple = largest(
                 1,
                 _UBATCH // _LEAST_UBATCH,
-                lambda n: _attempt(situation, context, n * _LEAST_UBATCH).tokens > 0,
+                lambda n: bool(_attempt(situation, context, n * _LEAST_UBATCH).tokens),
             )
             ubatch = multiple * _LEAST_UBATCH if multiple else ubatch
             answer = _attempt(situation, context, ubatch)
@@ -199,8 +228,14 @@ def _attempt(s: Situation, context: int, ubatch: int) -> Allocation:
     left = s.free_after_init - s.weights - sum(reserve.values())
     safety = ceil_div(max(left, 0) * _SAFETY_PERCENT, 100)
     kv = left - safety
+    state = LlamaCpp().state(s.spec, s.request)
     held = _tokens_held(s, kv)  # what memory allows, before it is cut into equal slots
-    slots = min(s.request.max_concurrent_requests or _DEFAULT_REQUESTS, max(1, held // context))
+    most = s.request.max_concurrent_requests or _DEFAULT_REQUESTS
+    slots = min(most, max(1, held // context))
+    if state:  # each slot keeps a state, whether it is used or not
+        fits = largest(1, slots, lambda n: (kv - n * state) // s.cell >= n * min(context, held))
+        slots = fits or 1
+        held = _tokens_held(s, kv - slots * state)
     if held < context and s.request.context_length is not None:
         per_slot = 0  # the user asked for this length: serving less would break the promise
     else:
@@ -209,7 +244,7 @@ def _attempt(s: Situation, context: int, ubatch: int) -> Allocation:
         reserve=reserve,
         safety=safety,
         kv=kv,
-        fixed_pools=0,
+        fixed_pools=slots * state,
         # Tokens come in whole slots; a single slot shorter than the context grows by its own steps.
         granule=_SLOT_GRANULE if held < context else max(per_slot, _SLOT_GRANULE),
         tokens=slots * per_slot,
@@ -217,6 +252,42 @@ def _attempt(s: Situation, context: int, ubatch: int) -> Allocation:
         context_length=per_slot,
         prefill_tokens=ubatch,
         largest_request=per_slot,
+    )
+
+
+def _predict(s: Situation) -> Allocation:
+    """What the server takes when told nothing, or what its flags say: it never looks at memory.
+
+    Without ``--ctx-size`` it takes the trained context, for one slot unless ``--parallel`` says more.
+    """
+    values = FLAGS.parse(s.request.engine_args, owned=True).values
+    trained = s.spec.context_length or _DEFAULT_CONTEXT
+    slots = max(1, count(values, "parallel", 1))
+    asked = count(values, "ctx-size", s.request.context_length or 0) or trained
+    steps = ceil_div(ceil_div(asked, slots), _SLOT_GRANULE)
+    per_slot = min(steps * _SLOT_GRANULE, trained)
+    reserve = {"activation": count(values, "ubatch-size", _UBATCH) * s.spec.vocab * 4 + _COMPUTE}
+    state = slots * LlamaCpp().state(s.spec, s.request)
+    needed = slots * per_slot * s.cell + state
+    left = s.free_after_init - s.weights - sum(reserve.values())
+    error = None
+    if needed > left:
+        need = f"--ctx-size asks for {slots * per_slot}"
+        error = does_not_fit(
+            s, reserve, tokens=max(0, left) // s.cell, need=need, field="--ctx-size"
+        )
+    return Allocation(
+        reserve=reserve,
+        safety=left - needed,
+        kv=needed,
+        fixed_pools=state,
+        granule=_SLOT_GRANULE,
+        tokens=0 if error else slots * per_slot,
+        sequences=slots,
+        context_length=per_slot,
+        prefill_tokens=count(values, "ubatch-size", _UBATCH),
+        largest_request=per_slot,
+        error=error,
     )
 
 
