@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.budget import SCHEMA
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from plimsoll.core.budget import Fit
     from plimsoll.core.errors import PlimsollError
 
+_BAR: Final = 60
 _LABEL: Final = 26
 _AMOUNT: Final = 18
 
@@ -26,7 +28,7 @@ def render(answer: Fit, output: str) -> str:
         case "yaml":
             return "\n".join(_yaml(answer.document(), 0)) + "\n"
         case "args":
-            return "".join(f"{arg}\n" for arg in answer.args)
+            return "".join(f"{quote(arg)}\n" for arg in answer.args)
     return "\n".join(_text(answer)) + "\n"
 
 
@@ -46,31 +48,80 @@ def error_json(error: PlimsollError) -> str:
 
 
 def _text(answer: Fit) -> Iterator[str]:
-    spec, cache, allocation = answer.spec, answer.cache, answer.allocation
+    spec = answer.spec
     context = spec.context_length or "unknown"
     yield f"{spec.architecture}: {spec.attention}, {spec.layers} layers, context {context}"
-    yield _row("KV per token, all layers", cache.all_full, "bytes")
-    if spec.windowed:
-        yield _row("KV per token, full layers", cache.windows_honoured, "bytes")
-        yield _row("windows per sequence", cache.window, "bytes")
-    if answer.engine is not None and answer.kv_bytes_per_rank is not None:
-        yield _row(
-            f"KV per token, {answer.engine.type}", answer.kv_bytes_per_rank, "bytes per rank"
-        )
-    if answer.budget is not None and allocation is not None:
+    yield from _model(answer)
+    if answer.budget is not None:
         yield ""
         yield from _budget(answer)
         yield ""
-        yield _row(
-            "tokens", answer.tokens or 0, answer.engine.token_meaning if answer.engine else ""
-        )
-        yield _row("sequences", allocation.sequences if not answer.error else 0, "at once")
-        yield _row("longest request", allocation.largest_request, "tokens")
-        for arg in answer.args:
-            yield f"  {arg}"
+        yield from _bar(answer)
+        yield ""
+        yield from _result(answer)
     yield f"confidence: {answer.confidence}"
     for warning in answer.warnings:
         yield f"warning: {warning}"
+
+
+def _model(answer: Fit) -> Iterator[str]:
+    """What a token and a sequence cost."""
+    cache = answer.cache
+    yield _row("KV per token, all layers", cache.all_full, "bytes")
+    if answer.spec.windowed:
+        yield _row("KV per token, full layers", cache.windows_honoured, "bytes")
+        yield _row("windows per sequence", cache.window, "bytes")
+    if cache.state:
+        yield _row("state per sequence", cache.state, "bytes")
+    if cache.cross:
+        yield _row("per encoder token", cache.cross, "bytes")
+    if answer.engine is not None and answer.kv_bytes_per_rank is not None:
+        engine = answer.engine.type
+        yield _row(f"KV per token, {engine}", answer.kv_bytes_per_rank, "bytes per rank")
+        if answer.state_bytes_per_rank:
+            yield _row(f"state, {engine}", answer.state_bytes_per_rank, "bytes per rank")
+
+
+def _result(answer: Fit) -> Iterator[str]:
+    """The number, what it allows, and the flags that say so."""
+    allocation = answer.allocation
+    document = answer.document()
+    if answer.tokens is None:
+        yield "tokens: no limit, nothing grows with length"
+    else:
+        yield _row("tokens", answer.tokens, document["tokenMeaning"] or "")
+    if allocation is not None:
+        yield _row("sequences", allocation.sequences if not answer.error else 0, "at once")
+        yield _row("longest request", allocation.largest_request, "tokens")
+    concurrency = document["concurrencyAtContext"]
+    if concurrency is not None:
+        label = f"requests of {concurrency['context']:,}"
+        yield f"{label:<{_LABEL}}{concurrency['requests']:>{_AMOUNT},.2f}  at once"
+    for arg in answer.args:
+        yield f"  {arg}"
+    for name, value in answer.env:
+        yield f"  {name}={value}"
+
+
+def _bar(answer: Fit) -> Iterator[str]:
+    """The device as a bar: what started it, weights, reserve, safety and the cache."""
+    budget = answer.budget
+    if budget is None:
+        return
+    parts = (
+        ("-", budget.device_total - budget.free_after_init, "before the load"),
+        ("W", budget.weights, "weights"),
+        ("r", sum(budget.reserve.values()), "reserve"),
+        ("s", budget.safety, "safety"),
+        ("#", budget.kv, "KV cache"),
+    )
+    bar = ""
+    reached = 0
+    for letter, size, _ in parts:
+        reached += max(0, size)
+        bar += letter * (min(_BAR, round(_BAR * reached / budget.device_total)) - len(bar))
+    yield f"[{bar:<{_BAR}}]"
+    yield " " + ", ".join(f"{letter} {label}" for letter, _, label in parts)
 
 
 def _budget(answer: Fit) -> Iterator[str]:

@@ -146,7 +146,7 @@ def _on_device(
         warnings=(*answer.warnings, *notes, *held.notes, *allocation.notes),
         error=error,
     )
-    if error is None:
+    if error is None and request.mode != "Engine":  # there, Plimsoll adds nothing
         pinned = complete.pinned()
         complete = replace(
             complete,

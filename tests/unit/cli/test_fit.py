@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import yaml
 import plimsoll
 from plimsoll.cli.__main__ import main
 from plimsoll.cli.render import error_line
+from plimsoll.core.catalogue import find_gpu
 from plimsoll.core.errors import BadArgument
 from plimsoll.core.units import GIB
 from tests.unit.checkpoint.test_gguf import write
@@ -114,6 +116,72 @@ def test_every_format_says_the_same(fit: Any) -> None:
         assert term in text
 
 
+def test_args_can_be_pasted_into_a_shell(fit: Any) -> None:
+    args = fit(*GPU, "-o", "json").json()["engine"]["args"]
+    assert shlex.split(fit(*GPU, "-o", "args").out) == args
+
+
+def test_the_bar_shows_the_device(fit: Any) -> None:
+    bar = next(line for line in fit(*GPU).out.splitlines() if line.startswith("["))
+    assert len(bar) == 62
+    document = fit(*GPU, "-o", "json").json()["budget"]
+    assert abs(bar.count("#") - 60 * document["kv"] / document["deviceTotal"]) <= 1
+    assert abs(bar.count("W") - 60 * document["weights"] / document["deviceTotal"]) <= 1
+
+
+def test_a_well_known_gpu_fills_name_and_totals(fit: Any) -> None:
+    engine = GPU[:4]
+    named = fit(*engine, "--gpu", "h100-80gb", "-o", "json").json()
+    gpu = find_gpu("H100-80GB")
+    assert named["budget"]["deviceTotal"] == named["budget"]["deviceFree"] == gpu.total
+    by_hand = ("--gpu-name", gpu.product, "--gpu-total", str(gpu.total))
+    assert fit(*engine, *by_hand, "-o", "json").json() == named
+    stated = fit(*engine, "--gpu", "H100-80GB", "--gpu-total", "70GiB", "-o", "json").json()
+    assert stated["budget"]["deviceTotal"] == 70 * GIB
+
+
+def test_mode_engine_predicts_what_the_engine_takes_by_itself(fit: Any) -> None:
+    own = (
+        "--mode",
+        "Engine",
+        "--engine-arg=--mem_fraction=0.9",
+        "--weights",
+        "15GiB",
+        "-o",
+        "json",
+    )
+    document = fit(*GPU, *own).json()
+    budget = document["budget"]
+    unused = budget["deviceTotal"] - int(budget["deviceTotal"] * 0.9)
+    assert budget["safety"] == unused
+    assert budget["reserve"].keys() == {"requestTables"}
+    assert document["maxTotalTokenNum"] == budget["kv"] // 131072
+    assert document["engine"]["args"] == []  # Plimsoll adds nothing there
+    with_length = ("--engine-arg=--max_req_total_len=8192", *own)
+    assert fit(*GPU, "--context", "8192", *with_length).code == 0
+    assert fit(*GPU, "--context", "4096", *with_length).code == 2
+
+
+def test_a_pipeline_has_the_number_of_its_scarcest_stage(fit: Any) -> None:
+    one = fit(*GPU, "--weights", "16GiB", "-o", "json").json()
+    two = fit(
+        *GPU, "--pipeline", "2", "--weights", "8GiB", "--weights", "9GiB", "-o", "json"
+    ).json()
+    assert two["perToken"]["kvBytesPerRank"] == one["perToken"]["kvBytesPerRank"] // 2
+    assert two["budget"]["weights"] == 9 * GIB
+    assert two["maxTotalTokenNum"] == two["budget"]["kv"] // 65536
+    assert fit(*GPU, "--pipeline", "2", *["--weights", "8GiB"] * 3).code == 2
+
+
+def test_what_would_fit_instead_is_said(fit: Any) -> None:
+    small = fit("--engine", "LightLLM", "--engine-version", "1.2.0", "--gpu", "T4")
+    assert small.code == 1
+    assert "warning: fits on A10G, the smallest GPU that holds it" in small.out
+    assert "warning: fits on 2 GPUs like this one (--tensor 2)" in small.out
+    huge = fit("--engine", "LightLLM", "--gpu", "T4", "--weights", "900GiB")
+    assert "fits on" not in huge.out
+
+
 def test_the_table_of_terms_adds_up(fit: Any) -> None:
     lines = fit(*GPU).out.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("free after start"))
@@ -156,8 +224,10 @@ def test_does_not_fit_is_exit_1_with_the_whole_document(fit: Any) -> None:
         (("--tensor", "1_0"), 2, "InvalidArgument", "--tensor"),
         (("--tens", "2"), 2, "InvalidArgument", "arguments"),  # no abbreviations
         (("--nonsense",), 2, "InvalidArgument", "arguments"),
-        (("--gpu", "H100-80GB"), 2, "InvalidArgument", "--gpu"),
-        (("--mode", "Engine"), 2, "InvalidArgument", "--mode"),
+        (("--gpu", "H100-80GB"), 2, "InvalidArgument", "--engine"),
+        ((*GPU, "--gpu", "H1000"), 2, "InvalidArgument", "--gpu"),
+        (("--mode", "Engine"), 2, "InvalidArgument", "--engine"),
+        ((*GPU, "--mode", "engine"), 2, "InvalidArgument", "--mode"),
         (("--dtype", "bf17"), 2, "InvalidArgument", "dtype"),
         (("--dtype", "int8"), 2, "InvalidArgument", "dtype"),
         (("--kv-cache-dtype", "bf17"), 2, "InvalidArgument", "kvCacheDType"),
@@ -168,8 +238,8 @@ def test_does_not_fit_is_exit_1_with_the_whole_document(fit: Any) -> None:
             "InvalidArgument",
             "--max_req_total_len",
         ),
-        (("--engine", "VLLM"), 3, "UnsupportedEngine", "spec.engine.type"),
-        (("--pipeline", "2"), 3, "UnsupportedParallelism", "--pipeline"),
+        (("--engine", "Vllm"), 3, "UnsupportedEngine", "spec.engine.type"),
+        ((*GPU, "--pipeline", "0"), 2, "InvalidArgument", "--pipeline"),
         (
             (*GPU[:2], "--engine-version", "0.0.1"),
             3,
@@ -199,7 +269,7 @@ def test_refusals_are_one_line_and_one_object(
     ("content", "code", "reason", "field"),
     [
         ("{", 2, "ConfigUnreadable", None),
-        ('{"model_type": "mamba2"}', 3, "UnsupportedArchitecture", "model_type"),
+        ('{"model_type": "no_such_type"}', 3, "UnsupportedArchitecture", "model_type"),
         (
             json.dumps(CONFIG | {"num_hidden_layers": -1}),
             2,
@@ -323,12 +393,13 @@ def test_sizing_flags_are_parsed_and_unlisted_ones_are_said(fit: Any) -> None:
     assert any("--brand_new" in warning for warning in unlisted["warnings"])
 
 
-def test_help_names_every_flag_that_exists_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["fit", "--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
     for flag in [
+        "--gpu NAME",
         "--gpu-name",
         "--gpu-total",
         "--nvml-total",
@@ -347,7 +418,6 @@ def test_help_names_every_flag_that_exists_and_no_other(capsys: pytest.CaptureFi
         "-o",
     ]:
         assert flag in text
-    assert "--gpu " not in text
 
 
 def test_it_runs_as_a_module(tmp_path: Path) -> None:
