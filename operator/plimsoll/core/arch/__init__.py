@@ -54,7 +54,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
         raise _unsupported("model_type", model_type or named, FAMILIES)
     spec = read_as(model_type, config)
     usual = architecture_of(model_type)
-    if named is not None and named != usual:
+    if named is not None and named not in {usual, spec.architecture}:
         spec = spec.noting(
             f"architectures names {named[:64]}, which is read as {usual}, the usual class of {model_type}"
         )

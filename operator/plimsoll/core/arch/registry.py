@@ -22,6 +22,14 @@ _MODULES: Final[Mapping[str, str]] = {
     "mistral": "mistral",
     "mixtral": "mixtral",
     "qwen": "qwen2 qwen2_moe qwen3 qwen3_moe",
+    "bart": (
+        "bart bigbird_pegasus blenderbot blenderbot-small fsmt led m2m_100 marian mbart mvp nllb-moe "
+        "pegasus pegasus_x plbart trocr"
+    ),
+    "moonshine": "canary cohere_asr moonshine moonshine_streaming",
+    "prophetnet": "prophetnet",
+    "t5": "longt5 mt5 pop2piano switch_transformers t5 udop umt5",
+    "whisper": "seamless_m4t seamless_m4t_v2 speech_to_text speecht5 whisper",
 }
 
 #: model_type -> module.
@@ -32,10 +40,21 @@ FAMILIES: Final[Mapping[str, str]] = {
 #: Class names of families that transformers has no class for.
 _CLASSES: Final[Mapping[str, str]] = {}
 
+#: Encoder-decoders for which transformers also has a class of the decoder alone.
+_WHOLE: Final = frozenset({
+    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "mbart", "mvp", "pegasus", "plbart",
+    "prophetnet", "whisper",
+})  # fmt: skip
+
 
 def architecture_of(model_type: str) -> str:
     """The class name that such a model's config usually carries."""
-    return class_of(model_type) or _CLASSES.get(model_type, model_type)
+    if model_type == "marian":
+        return "MarianMTModel"
+    named = class_of(model_type) or _CLASSES.get(model_type, model_type)
+    if model_type in _WHOLE:
+        return named.replace("ForCausalLM", "ForConditionalGeneration")
+    return named
 
 
 def read_as(
