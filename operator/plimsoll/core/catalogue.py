@@ -8,7 +8,6 @@ CUDA figure moves by some MiB between drivers; where several were seen, the smal
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
 from plimsoll.core.errors import BadArgument
@@ -84,6 +83,8 @@ def find_gpu(name: str) -> Gpu:
     for gpu in CATALOGUE:
         if wanted in {gpu.name.casefold(), gpu.product.casefold()}:
             return gpu
+    from difflib import get_close_matches  # noqa: PLC0415 - 1 ms, and only refusals need it
+
     names = {gpu.name.casefold(): gpu.name for gpu in CATALOGUE}
     near = [names[match] for match in get_close_matches(wanted[:64], names, 3, 0.4)]
     known = f"; did you mean {', '.join(near)}?" if near else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final
 
 KIB: Final = 1 << 10
@@ -13,18 +12,19 @@ GIB: Final = 1 << 30
 #: No amount of memory or number of tokens that we handle is larger; Kubernetes has the same bound.
 MAX_AMOUNT: Final = (1 << 63) - 1
 
-# A digit class of [0-9], not \d: \d also matches other scripts' digits, which Decimal would accept.
+# A digit class of [0-9], not \d: \d also matches other scripts' digits, which int would accept.
 _QUANTITY = re.compile(
     r"\+?([0-9]{1,24}(?:\.[0-9]{0,24})?|\.[0-9]{1,24})([A-Za-z]{0,2}|[eE][+-]?[0-9]{1,2})"
 )
 _SIZE = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,24})?) ?([KMG]i?B)?")
 
-_QUANTITY_SUFFIXES: Final[dict[str, Decimal]] = {
-    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
-    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
-    "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
-    "Ki": Decimal(1 << 10), "Mi": Decimal(1 << 20), "Gi": Decimal(1 << 30),
-    "Ti": Decimal(1 << 40), "Pi": Decimal(1 << 50), "Ei": Decimal(1 << 60),
+#: Suffix -> (numerator, denominator). Whole numbers keep it exact.
+_QUANTITY_SUFFIXES: Final[dict[str, tuple[int, int]]] = {
+    "n": (1, 10**9), "u": (1, 10**6), "m": (1, 10**3), "": (1, 1),
+    "k": (10**3, 1), "M": (10**6, 1), "G": (10**9, 1),
+    "T": (10**12, 1), "P": (10**15, 1), "E": (10**18, 1),
+    "Ki": (1 << 10, 1), "Mi": (1 << 20, 1), "Gi": (1 << 30, 1),
+    "Ti": (1 << 40, 1), "Pi": (1 << 50, 1), "Ei": (1 << 60, 1),
 }  # fmt: skip
 _SIZE_SUFFIXES: Final[dict[str, int]] = {
     "KiB": KIB, "MiB": MIB, "GiB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9,
@@ -51,14 +51,16 @@ def parse_quantity(text: str | int) -> int:
         raise ValueError(f"{str(text)[:64]!r} is not a quantity; write a number like 512Mi or 1Gi")
     number, suffix = match.groups()
     if suffix in _QUANTITY_SUFFIXES:
-        scale = _QUANTITY_SUFFIXES[suffix]
+        above, below = _QUANTITY_SUFFIXES[suffix]
     elif re.fullmatch(r"[eE][+-]?[0-9]{1,2}", suffix):
-        scale = Decimal(10) ** int(suffix[1:])
+        power = int(suffix[1:])
+        above, below = 10 ** max(power, 0), 10 ** max(-power, 0)
     else:
         raise ValueError(
             f"{str(text)[:64]!r} has the unknown suffix {suffix!r}; use Ki, Mi, Gi, k, M or G"
         )
-    return _bounded(int((Decimal(number) * scale).to_integral_value(ROUND_CEILING)), str(text))
+    digits, places = _digits(number)
+    return _bounded(ceil_div(digits * above, 10**places * below), str(text))
 
 
 def parse_size(text: str) -> int:
@@ -79,7 +81,8 @@ def parse_size(text: str) -> int:
             f"{text[:64]!r} is not a size; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB"
         )
     scale = _SIZE_SUFFIXES[match[2]] if match[2] else 1
-    return _bounded(int((Decimal(match[1]) * scale).to_integral_value(ROUND_FLOOR)), text)
+    digits, places = _digits(match[1])
+    return _bounded(digits * scale // 10**places, text)
 
 
 def format_bytes(amount: int) -> str:
@@ -92,6 +95,12 @@ def format_bytes(amount: int) -> str:
 def ceil_div(numerator: int, denominator: int) -> int:
     """Divide whole numbers, rounding up."""
     return -(-numerator // denominator)
+
+
+def _digits(number: str) -> tuple[int, int]:
+    """A decimal number as a whole one, and how many of its digits stand behind the point."""
+    whole, _, part = number.partition(".")
+    return int(whole + part), len(part)
 
 
 def _bounded(amount: int, text: str) -> int:
