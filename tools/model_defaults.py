@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 import transformers
+from transformers import PreTrainedConfig
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
@@ -26,7 +27,9 @@ NEUTRAL = re.compile(
     r"pretraining_tp|gradient|mask_(time|feature)|apply_spec|num_mel|classifier|summary_|tie_encoder|task_specific|"
     r"^dtype$|image_mean|image_std|interpolat|do_|generation|sampling_rate|codebook_loss|time_step_|_scale$|scale_",
 )
-KEPT = {"tie_word_embeddings", "activation_function", "summary_tokens", "rope_type"}
+KEPT = {
+    "tie_word_embeddings", "activation_function", "summary_tokens", "rope_type", "num_mel_bins", "scale_factor",
+}  # fmt: skip
 CLASSES = (
     "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CAUSAL_IMAGE_MODELING",
 )  # fmt: skip
@@ -39,8 +42,41 @@ def class_names() -> dict[str, str]:
     for part in CLASSES:
         table = getattr(modeling_auto, f"MODEL_FOR_{part}_MAPPING_NAMES")
         for model_type, name in table.items():
-            names.setdefault(model_type, name if isinstance(name, str) else name[0])
+            name = name if isinstance(name, str) else name[0]
+            if model_type not in names or wraps(model_type, part):
+                names[model_type] = name
     return names
+
+
+def wraps(model_type: str, part: str) -> bool:
+    """Whether the class that reads images is the usual one: such types also have one for text alone."""
+    return part == "IMAGE_TEXT_TO_TEXT" and "text_config" in getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
+
+
+def nested(cls: Any) -> dict[str, Any]:
+    """The nested configs that a config without any gets, some of them only in ``__post_init__``."""
+    try:
+        config = cls()
+    except Exception:  # noqa: BLE001 - a class whose defaults its own checks refuse has none to tell
+        return {}
+    return {key: value for key, value in vars(config).items() if isinstance(value, PreTrainedConfig)}
+
+
+def differing(config: Any) -> dict[str, Any]:
+    """What of a nested config is not its own class's default."""
+    usual = vars(type(config)())
+    return {
+        field.name: plainly(value)
+        for field in dataclasses.fields(config)
+        if (value := vars(config).get(field.name)) != usual.get(field.name)
+        and (field.name in KEPT or not NEUTRAL.search(field.name))
+        and plain(value)
+    }
+
+
+def plainly(value: Any) -> Any:
+    """As JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def plain(value: Any) -> bool:
@@ -63,6 +99,9 @@ def defaults(cls: Any, names: dict[str, str]) -> dict[str, Any]:
     subs = {key: sub.model_type for key, sub in getattr(cls, "sub_configs", {}).items() if hasattr(sub, "model_type")}
     if subs:
         document["#sub"] = subs
+    made = {k: {"model_type": v.model_type, **differing(v)} for k, v in nested(cls).items()}
+    if made:
+        document["#default"] = made
     aliases = {k: v for k, v in getattr(cls, "attribute_map", {}).items() if not NEUTRAL.search(k)}
     if aliases:
         document["#alias"] = aliases
@@ -73,7 +112,7 @@ def defaults(cls: Any, names: dict[str, str]) -> dict[str, Any]:
         if value is dataclasses.MISSING:
             value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
         if plain(value):
-            document[field.name] = list(value) if isinstance(value, tuple) else value
+            document[field.name] = plainly(value)
     return document
 
 
@@ -90,12 +129,13 @@ def main() -> None:
             continue
         rows[model_type] = defaults(cls, names)
         stack += [sub for sub in getattr(cls, "sub_configs", {}).values() if hasattr(sub, "model_type")]
+        stack += [type(config) for config in nested(cls).values()]
     print('"""Values of transformers\' config classes for fields that a config.json leaves out.')
     print()
     print(f"Written by tools/model_defaults.py from transformers {transformers.__version__}; do not edit.")
     print("One line a type, its JSON parsed when asked for: as a dict the table would cost each start 50 ms.")
-    print("``#class`` is the class that generates text, ``#sub`` the types of nested objects, ``#alias`` other names")
-    print('that the class takes for a field."""')
+    print("``#class`` is the class that generates text, ``#sub`` the types of nested objects, ``#default``")
+    print('the nested objects of a config without any, ``#alias`` other names that the class takes for a field."""')
     print()
     print("from __future__ import annotations")
     print()
