@@ -16,6 +16,7 @@ __all__ = ["ENGINES", "Allocation", "Engine", "Pinned", "Situation", "lookup"]
 _MODULES: Final[Mapping[str, str]] = {
     "LightLLM": "lightllm",
     "LlamaCpp": "llamacpp",
+    "SGLang": "sglang",
 }
 
 

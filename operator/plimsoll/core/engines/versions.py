@@ -16,3 +16,9 @@ def parse_version(text: str | None) -> tuple[int, int] | None:
 def is_cpu_build(text: str | None) -> bool:
     """Whether the version names a CPU build (``+cpu``), which makes no CUDA context."""
     return text is not None and text.endswith("+cpu")
+
+
+def parse_release(text: str | None) -> tuple[int, int, int] | None:
+    """All three numbers of a version such as ``0.5.12.post1``; a missing third one is 0."""
+    match = _VERSION.fullmatch(text) if text else None
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
