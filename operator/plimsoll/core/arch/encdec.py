@@ -88,6 +88,10 @@ class Stack:
             bias=self.mlp_bias,
         )
 
+    def bare(self) -> Stack:
+        """The same with RMS norms, a gate, and no biases at all."""
+        return replace(self, bias=False, mlp_bias=False, norm_bias=False, gated=True)
+
     def _attention(
         self, prefix: str, indices: Indices, *, source: int = 0
     ) -> Iterator[TensorGroup]:

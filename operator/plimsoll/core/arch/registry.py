@@ -24,11 +24,17 @@ _MODULES: Final[Mapping[str, str]] = {
     "qwen": "qwen2 qwen2_moe qwen3 qwen3_moe",
     "bart": (
         "bart bigbird_pegasus blenderbot blenderbot-small fsmt led m2m_100 marian mbart mvp nllb-moe "
-        "pegasus pegasus_x plbart trocr"
+        "pegasus pegasus_x plbart pp_formulanet_text trocr"
+    ),
+    "codebooks": "dia musicgen musicgen_melody",
+    "encdec_wrappers": (
+        "encoder-decoder florence2 pp_formulanet speech-encoder-decoder vision-encoder-decoder"
     ),
     "moonshine": "canary cohere_asr moonshine moonshine_streaming",
+    "pix2struct": "pix2struct",
     "prophetnet": "prophetnet",
     "t5": "longt5 mt5 pop2piano switch_transformers t5 udop umt5",
+    "t5gemma": "t5gemma t5gemma2",
     "whisper": "seamless_m4t seamless_m4t_v2 speech_to_text speecht5 whisper",
 }
 
