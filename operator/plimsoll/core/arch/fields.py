@@ -99,9 +99,7 @@ class Fields:
             raise self.wrong(key, "an object")
         return Fields(value or {}, self.notes, defaults or {}, path=f"{self.path}{key}.")
 
-    def optional(
-        self, key: str, most: int, *, least: int = 1, quiet: bool = False
-    ) -> int | None:
+    def optional(self, key: str, most: int, *, least: int = 1, quiet: bool = False) -> int | None:
         """An integer in ``[least, most]``, or None when absent or null.
 
         ``quiet`` leaves out the note about a class's default: for switches whose absence is usual.
@@ -113,6 +111,16 @@ class Fields:
         if quiet:
             del self.notes[before:]
         return value
+
+    def either(self, *keys: str, most: int, least: int = 1) -> int | None:
+        """An integer under the first spelling that the file states, else the class's default; or None."""
+        for key in keys:
+            if self.values.get(key) is not None:
+                return self.integer(key, most, least=least)
+        for key in keys:
+            if self.has(key):
+                return self.optional(key, most, least=least, quiet=True)
+        return None
 
     def number(self, key: str, most: float, *, default: float) -> float:
         """A finite number in ``[0, most]``; the default when absent or null."""
@@ -191,7 +199,9 @@ class Fields:
         )
 
 
-def heads_of(fields: Fields, *, hidden: int, heads: int) -> tuple[int, int]:
+def heads_of(
+    fields: Fields, *, hidden: int, heads: int, head_keys: tuple[str, ...] = ("head_dim",)
+) -> tuple[int, int]:
     """KV heads and head size, by the rules that Llama-like configs share.
 
     Absent or null KV heads mean as many as query heads. ``head_dim`` wins when positive, stated or
@@ -203,7 +213,9 @@ def heads_of(fields: Fields, *, hidden: int, heads: int) -> tuple[int, int]:
     kv_heads = fields.optional("num_key_value_heads", MAX_DIM) or heads
     if kv_heads > heads or heads % kv_heads:
         raise fields.wrong("num_key_value_heads", f"a divisor of the {heads} query heads")
-    stated = fields.optional("head_dim", MAX_DIM, least=0)
+    stated = None
+    for key in head_keys:
+        stated = stated or fields.optional(key, MAX_DIM, least=0)
     size = stated or hidden // heads
     if size < 1:
         raise fields.wrong("hidden_size", f"at least num_attention_heads, {heads}")

@@ -1,73 +1,76 @@
-"""Qwen 2 and 3, dense and with experts: four families whose configs differ in defaults only.
+"""Qwen 2 and 3, dense and with experts, and the text parts of their wrappers.
 
 ``sliding_window`` is ignored unless ``use_sliding_window``; then only layers from
-``max_window_layers`` on are windowed (the family with experts of Qwen 3 has no such field: all are).
-An explicit ``layer_types`` wins over both.
+``max_window_layers`` on are windowed, in Qwen 2's family with experts every second layer before it,
+and in Qwen 3's, which has no such field, all of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from plimsoll.core.arch.blocks import llama_like
-from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS, MAX_LAYERS
-from plimsoll.core.arch.plain import read_plain
-from plimsoll.core.arch.spec import Experts
-from plimsoll.core.arch.windows import layer_types, split, stated_window
+from plimsoll.core.arch.decoder import ALWAYS, Style, read_decoder
+from plimsoll.core.arch.fields import MAX_LAYERS
+from plimsoll.core.arch.mixtures import Mixture, stepped
+from plimsoll.core.arch.windows import (
+    all_full,
+    all_windowed,
+    from_layer,
+    layer_types,
+    with_switch,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.spec import ModelSpec
 
 
-def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
-    """Read a Qwen 2 or 3 config."""
-    spec = read_plain(fields, family, architecture)
-    caches = split(
-        _kinds(fields, spec.layers),
-        kv_heads=spec.kv_heads,
-        key_dim=spec.key_dim,
-        value_dim=spec.value_dim,
-        window=stated_window(fields),
-    )
-    mixture = _experts(fields, spec.layers, family) if family.endswith("_moe") else None
-    spec = replace(spec, caches=caches, experts=mixture)
-    third = family.startswith("qwen3")
-    bias = third and fields.flag("attention_bias", default=False)
-    qkv_bias = bias or (not third and fields.flag("qkv_bias", default=True))
-    return replace(
-        spec, tensors=llama_like(spec, qkv_bias=qkv_bias, o_bias=bias, head_norms=third)
-    )
-
-
-def _kinds(fields: Fields, layers: int) -> tuple[str, ...]:
-    """The kind of each layer."""
+def _second_before(fields: Fields, layers: int) -> tuple[str, ...]:
     stated = layer_types(fields, layers)
-    if not fields.flag("use_sliding_window", default=False):
-        return ("full_attention",) * layers
     if stated is not None:
         return stated
-    # The family with experts of Qwen 3 has no such field: all its layers are windowed.
-    full = fields.optional("max_window_layers", MAX_LAYERS, least=0, quiet=True) or 0
-    full = min(full, layers)
-    return ("full_attention",) * full + ("sliding_attention",) * (layers - full)
-
-
-def _experts(fields: Fields, layers: int, family: str) -> Experts:
-    # Newer files say num_local_experts, older ones num_experts.
-    count = fields.first("num_experts", "num_local_experts", most=MAX_EXPERTS, least=0)
-    step = fields.optional("decoder_sparse_step", MAX_LAYERS, quiet=True) or 1
-    dense = fields.integers("mlp_only_layers", MAX_LAYERS)
-    shared = 0  # some files of the third generation carry the second's field, unused
-    if family == "qwen2_moe":
-        shared = fields.optional("shared_expert_intermediate_size", MAX_DIM) or 0
-    return Experts(
-        count=count,
-        per_token=fields.integer("num_experts_per_tok", MAX_EXPERTS),
-        intermediate=fields.integer("moe_intermediate_size", MAX_DIM),
-        shared_intermediate=shared,
-        layers=frozenset(
-            i for i in range(layers) if count and i not in dense and (i + 1) % step == 0
-        ),
+    border = fields.optional("max_window_layers", MAX_LAYERS, least=0, quiet=True) or 0
+    return tuple(
+        "sliding_attention" if (index + 1) % 2 and index < border else "full_attention"
+        for index in range(layers)
     )
+
+
+_QWEN2: Final = Style(qkv_bias=ALWAYS, rule=with_switch(from_layer))
+_QWEN3: Final = Style(
+    qkv_bias="attention_bias", o_bias="attention_bias", head_norms="head",
+    rule=with_switch(from_layer),
+)  # fmt: skip
+_EXPERTS3: Final = Mixture(where=stepped, width="moe_intermediate_size")
+_QWEN3_MOE: Final = replace(_QWEN3, rule=with_switch(all_windowed), mixture=_EXPERTS3)
+
+STYLES: Final[Mapping[str, Style]] = {
+    "qwen2": _QWEN2,
+    "qwen2_vl_text": _QWEN2,
+    "qwen2_5_vl_text": _QWEN2,
+    "qwen2_5_omni_text": _QWEN2,
+    "qwen2_moe": Style(
+        qkv_bias="qkv_bias",
+        rule=with_switch(_second_before),
+        mixture=Mixture(
+            where=stepped,
+            width="moe_intermediate_size",
+            shared="shared_expert_intermediate_size",
+            shared_gate=True,
+        ),
+    ),
+    "qwen3": _QWEN3,
+    "qwen3_vl_text": replace(_QWEN3, rule=all_full),
+    # Some files of this family carry Qwen 2's width of a shared expert, which it does not have.
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_moe_text": replace(_QWEN3_MOE, rule=all_full),
+    "qwen3_omni_moe_text": replace(_QWEN3_MOE, rule=all_full),
+}
+
+
+def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
+    """Read a Qwen 2 or 3 config."""
+    return read_decoder(fields, family, architecture, STYLES[family])

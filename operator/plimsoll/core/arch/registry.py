@@ -18,10 +18,38 @@ if TYPE_CHECKING:
 
 #: module of this package -> the model types that it reads.
 _MODULES: Final[Mapping[str, str]] = {
-    "llama": "llama",
-    "mistral": "mistral",
-    "mixtral": "mixtral",
-    "qwen": "qwen2 qwen2_moe qwen3 qwen3_moe",
+    "llama": (
+        "apertus apertus1p5_text arcee bitnet cohere cohere2 cohere_compass_text cosmos3_edge_text cwm "
+        "diffllama emu3_text_model ernie4_5 exaone exaone4 gemma glm glm4 glm4v_text glm_ocr_text "
+        "granite granite4_vision_text granite_docling_text granite_swa helium hunyuan_v1_dense "
+        "hunyuan_vl_text hyperclovax internlm3 iquestcoder llama ministral ministral3 mistral "
+        "muse_glimmer_text nanochat olmo olmo2 olmo3 paddleocr_vl_text phi3 seed_oss smollm3"
+    ),
+    "qwen": (
+        "qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_moe "
+        "qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"
+    ),
+    "gemma": "gemma2 gemma3_text vaultgemma",
+    "gemma4": "diffusion_gemma_text gemma3n_text gemma4_text gemma4_unified_text",
+    "moe": (
+        "afmoe aria_text beam dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe glm4v_moe_text "
+        "gpt_oss granitemoe granitemoe_swa granitemoeshared hy_v3 kolibri1 mellum minimax_m2 mixtral "
+        "olmoe phimoe sarvam_moe solar_open"
+    ),
+    "moe_own": (
+        "cohere2_moe doge ernie4_5_vl_moe_text hunyuan_v1_moe jetmoe laguna llama4_text "
+        "mimo_v2_flash muse_spark_text"
+    ),
+    "dbrx": "dbrx",
+    "gpt": (
+        "RefinedWeb RefinedWebModel biogpt bloom codegen cpmant ctrl falcon gpt2 gpt_bigcode gpt_neo "
+        "gpt_neox gpt_neox_japanese gptj imagegpt jais2 modernbert-decoder mpt nemotron openai-gpt opt "
+        "persimmon phi reformer stablelm starcoder2 xglm xlm"
+    ),
+    "bert": (
+        "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert rembert "
+        "roberta roberta-prelayernorm roc_bert roformer xlm-roberta xlm-roberta-xl xmod"
+    ),
     "bart": (
         "bart bigbird_pegasus blenderbot blenderbot-small fsmt led m2m_100 marian mbart mvp nllb-moe "
         "pegasus pegasus_x plbart pp_formulanet_text trocr"
