@@ -80,6 +80,7 @@ class Fields:
         Raises:
             BadModel: As ``integer``, for the first spelling.
         """
+        self.seen.update(keys)
         for key in keys:
             if self.values.get(key) is not None:
                 return self.integer(key, most, least=least)
@@ -114,6 +115,7 @@ class Fields:
 
     def either(self, *keys: str, most: int, least: int = 1) -> int | None:
         """An integer under the first spelling that the file states, else the class's default; or None."""
+        self.seen.update(keys)
         for key in keys:
             if self.values.get(key) is not None:
                 return self.integer(key, most, least=least)

@@ -96,12 +96,11 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     reader = _READERS.get(family)
     if reader is not None:
         return reader(fields, family, architecture)
-    spec = read_decoder(fields, family, architecture, STYLES[family])
     if family == "openai-gpt":
-        spec = spec.noting(
-            "the reference of this family keeps no cache; a cache of keys and values is assumed"
+        fields.notes.append(
+            "the reference of this family keeps no cache; one of keys and values is assumed"
         )
-    return spec
+    return read_decoder(fields, family, architecture, STYLES[family])
 
 
 def _bigcode(fields: Fields, family: str, architecture: str) -> ModelSpec:
@@ -216,7 +215,9 @@ def _modernbert(fields: Fields, family: str, architecture: str) -> ModelSpec:
         return tuple("sliding_attention" if i % every else "full_attention" for i in range(layers))
 
     def window(fields: Fields) -> int | None:
-        # The window looks to both sides in the encoder; a decoder has half of it.
+        # The window looks to both sides in the encoder; a decoder has half of it, which transformers
+        # writes as sliding_window beside it.
+        fields.seen.add("sliding_window")
         return (stated_window(fields, "local_attention") or 0) // 2 or None
 
     style = Style(
@@ -267,8 +268,10 @@ def _reformer(fields: Fields, family: str, architecture: str) -> ModelSpec:
     for number, (rows, width) in enumerate(zip(shape, widths, strict=False)):
         groups.append(TensorGroup(f"model.position_embeddings.{number}", (rows, width)))
     caches = (CacheGroup(layers, 1, spec.hidden, 0),)
-    note = "hashed attention keeps its residual stream in the reference, and no engine at hand serves it"
-    return replace(spec, caches=caches, tensors=tuple(groups)).noting(note)
+    fields.notes.append(
+        "hashed attention keeps its residual stream in the reference, and no engine at hand serves it"
+    )
+    return replace(spec, caches=caches, tensors=tuple(groups))
 
 
 _READERS: Final[Mapping[str, Callable[[Fields, str, str], ModelSpec]]] = {

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     Where = Callable[[Fields, int], frozenset[int]]
 
 COUNTS: Final = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
-PER_TOKEN: Final = ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
+PER_TOKEN: Final = (
+    "num_experts_per_tok",
+    "experts_per_token",
+    "moe_k",
+    "moe_topk",
+    "top_k_experts",
+)
 SHARED_COUNTS: Final = (
     "n_shared_experts",
     "num_shared_experts",
@@ -74,7 +80,6 @@ class Mixture:
         shared_gate: The shared part is gated by one row more.
         router_bias: Bias of the router as a parameter; most families keep it as a buffer.
         bias: Experts have biases (GPT-OSS).
-        optional: ``0 or null experts`` is a dense model; else it is an error.
     """
 
     where: Where = everywhere

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from plimsoll.core.arch.classes import class_of, defaults_of
 from plimsoll.core.arch.fields import Fields
+from plimsoll.core.arch.unread import not_understood, unread_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,6 +80,20 @@ _MODULES: Final[Mapping[str, str]] = {
         "qwen3_omni_moe_thinker qwen3_vl qwen3_vl_moe qwen4_exp shieldgemma2 smolvlm step3p7 unlimited_ocr "
         "vibevoice vibevoice_asr video_llama_3 video_llava vipllava voxtral voxtral_realtime"
     ),
+    "custom": (
+        "PanguEmbedded TeleFLM Yi aquila arctic baichuan bailing_moe bailing_moe_v2 chatglm codeshell "
+        "deepseek grok-1 hf_olmo internlm internlm2 jais mimo minicpm orion phi-msft phi3small plamo "
+        "qwen skywork solar stablelm_epoch step1 telechat xverse zhinao"
+    ),
+    "custom_wrappers": (
+        "NVLM_D deepseek_vl_v2 dots_ocr h2ovl_chat internvl_chat kimi_vl llava_llama llava_mistral "
+        "llava_qwen minimax_vl_01 phi3_v skywork_chat step3_vl"
+    ),
+    "hunyuan": "hunyuan",
+    "hymba": "hymba",
+    "minimax_text": "minimax_m1 minimax_text_01",
+    "per_layer": "deci nemotron-nas openelm",
+    "step3": "step3_text step3p5",
 }
 
 #: model_type -> module.
@@ -124,4 +139,6 @@ def read_as(
     defaults = {key: value for key, value in defaults_of(model_type).items() if key[0] != "#"}
     fields = Fields(values, notes if notes is not None else [], defaults, path=path)
     spec = reader(fields, model_type, architecture_of(model_type))
+    for key in unread_fields(model_type, values, fields.seen):
+        fields.notes.append(not_understood(path, key))
     return replace(spec, notes=tuple(fields.notes))

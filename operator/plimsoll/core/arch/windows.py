@@ -26,7 +26,9 @@ def stated_window(fields: Fields, *spellings: str) -> int | None:
     Raises:
         BadModel: Not a length.
     """
-    for key in spellings or ("sliding_window", "sliding_window_size"):
+    keys = spellings or ("sliding_window", "sliding_window_size")
+    fields.seen.update(keys)
+    for key in keys:
         value = fields.optional(key, MAX_CONTEXT, least=0, quiet=True)
         if value:
             return value
