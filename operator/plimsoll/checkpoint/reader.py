@@ -159,7 +159,7 @@ def _read_safetensors(folder: Folder, names: tuple[str, ...]) -> Checkpoint:
             f"it lacks tensor {missing!r:.80}, which the index promises",
             _WEIGHTS_REASON,
         )
-    manifest = Manifest(tensors, "safetensors")
+    manifest = Manifest.of(tensors, "safetensors")
     return Checkpoint(parsed, manifest, _digest(parts), "safetensors", folder.path)
 
 
@@ -220,7 +220,7 @@ def _read_gguf(folder: Folder, name: str) -> Checkpoint:
             if isinstance(promised, int) else "its split.count is not a number", _WEIGHTS_REASON
         )  # fmt: skip
     return Checkpoint(
-        config, Manifest(tensors, "gguf"), _digest(parts), "gguf", folder.path / name, name
+        config, Manifest.of(tensors, "gguf"), _digest(parts), "gguf", folder.path / name, name
     )
 
 

@@ -235,7 +235,7 @@ def test_a_config_that_names_a_dtype_for_storage_only() -> None:
 
 
 def test_a_format_that_the_engine_does_not_load() -> None:
-    manifest = Manifest({"blk.0.x": TensorKind("F16", (1,), 2)}, "gguf")
+    manifest = Manifest.of({"blk.0.x": TensorKind("F16", (1,), 2)}, "gguf")
     with pytest.raises(BadModel) as caught:
         fit(CONFIG, manifest, None, REQUEST)
     assert caught.value.reason == "WeightsUnreadable"
