@@ -74,6 +74,15 @@ def differing(config: Any) -> dict[str, Any]:
     }
 
 
+def telling(values: dict[str, Any]) -> dict[str, Any]:
+    """What a wrapper's class states of a nested config, without the fields that matter to no size."""
+    return {
+        key: plainly(value)
+        for key, value in values.items()
+        if (key in KEPT or not NEUTRAL.search(key)) and plain(value)
+    }
+
+
 def plainly(value: Any) -> Any:
     """As JSON has it."""
     return list(value) if isinstance(value, tuple) else value
@@ -99,7 +108,10 @@ def defaults(cls: Any, names: dict[str, str]) -> dict[str, Any]:
     subs = {key: sub.model_type for key, sub in getattr(cls, "sub_configs", {}).items() if hasattr(sub, "model_type")}
     if subs:
         document["#sub"] = subs
-    made = {k: {"model_type": v.model_type, **differing(v)} for k, v in nested(cls).items()}
+    given = {key: sub.init_kwargs for key, sub in getattr(cls, "sub_configs_defaults", {}).items()}
+    made = {
+        k: {"model_type": v.model_type, **telling(given.get(k) or {}), **differing(v)} for k, v in nested(cls).items()
+    }
     if made:
         document["#default"] = made
     aliases = {k: v for k, v in getattr(cls, "attribute_map", {}).items() if not NEUTRAL.search(k)}

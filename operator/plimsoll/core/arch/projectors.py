@@ -156,6 +156,36 @@ img_projection_down t t +b
 {speech,vision_speech}.up_proj t a +b
 {speech,vision_speech}.down_proj t t +b
 """
+_EVOLLA: Final = """
+e = protein_encoder.hidden_size:1280
+n = protein_encoder.num_hidden_layers:33
+side = resampler_dim_head * resampler_heads
+wide = e * resampler_ff_mult
+word_embeddings protein_encoder.vocab_size:446 e
+vit n e protein_encoder.intermediate_size:5120
+emb_layer_norm_after e +b
+=latents resampler_num_latents e
+@resampler_depth resampler.*.{norm_media,norm_latents,norm} e +b
+@resampler_depth resampler.*.{to_q,to_k,to_v} side e
+@resampler_depth resampler.*.to_out e side
+@resampler_depth resampler.*.fc1 wide e
+@resampler_depth resampler.*.fc2 e wide
+norm t +b
+protein_projector t e +b
+"""
+_IDEFICS: Final = """
+e = v
+q = perceiver.resampler_n_heads * perceiver.resampler_head_dim
+wide = 4 * v
+?use_resampler =latents perceiver.resampler_n_latents e
+?use_resampler @perceiver.resampler_depth blocks.*.{context,latents,mlp}_layer_norm e +b
+?use_resampler ?perceiver.qk_layer_norms_perceiver @perceiver.resampler_depth blocks.*.{q,k}_norm perceiver.resampler_head_dim +b
+?use_resampler @perceiver.resampler_depth blocks.*.{q,k,v}_proj q e
+?use_resampler @perceiver.resampler_depth blocks.*.output_proj e q
+?use_resampler @perceiver.resampler_depth blocks.*.mlp.fc wide e
+?use_resampler @perceiver.resampler_depth blocks.*.mlp.c_proj e wide
+?use_resampler layer_norm e +b
+"""
 _PLAIN2: Final = "linear_1 t v +b\nlinear_2 t t +b"
 
 #: model_type of a wrapper -> the tensors between its towers and its text model.
@@ -255,6 +285,8 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "ovis2": "visual_embeddings_table vision.vocab_size d",
     "fuyu": "vision_embed_tokens t patch_size:30*patch_size:30*num_channels:3 +b",
     "git": "visual_projection d v +b\nlayer_norm d +b",
+    "evolla": _EVOLLA,
+    "idefics": _IDEFICS,
     "nemotron_h_omni": (
         "layer_norm 4*v\nlinear_1 projector_hidden_size 4*v\nlinear_2 t projector_hidden_size"
     ),

@@ -66,16 +66,16 @@ _MODULES: Final[Mapping[str, str]] = {
     "t5gemma": "t5gemma t5gemma2",
     "whisper": "seamless_m4t seamless_m4t_v2 speech_to_text speecht5 whisper",
     "wrappers": (
-        "apertus1p5 aria audioflamingo3 aya_vision blip-2 cohere2_vision cohere_compass cosmos3_edge "
+        "apertus1p5 aria audioflamingo3 aya_vision blip blip-2 chameleon cohere2_vision cohere_compass cosmos3_edge "
         "cosmos3_omni deepseek_ocr2 deepseek_vl deepseek_vl_hybrid diffusion_gemma dots3_note emu3 "
-        "ernie4_5_vl_moe exaone4_5 fast_vlm fun_asr_nano fuyu gemma3 gemma3n gemma4 gemma4_unified glm46v glm4v "
-        "glm4v_moe glm5_next glm_ocr glmasr glmga got_ocr2 granite4_vision granite_docling granite_speech "
-        "granite_speech_plus hunyuan_vl hy_v4_vl hyperclovax_vision_v2 idefics2 idefics3 inkling2 "
+        "ernie4_5_vl_moe exaone4_5 fast_vlm evolla fun_asr_nano fuyu gemma3 gemma3n gemma4 gemma4_unified glm46v glm4v "
+        "glm4v_moe git glm5_next glm_ocr glmasr glmga got_ocr2 granite4_vision granite_docling granite_speech "
+        "granite_speech_plus hunyuan_vl hy_v4_vl hyperclovax_vision_v2 idefics idefics2 idefics3 inkling2 "
         "inkling2_loop inkling_mm_model instructblip instructblipvideo internvl janus kimi_k25 kosmos-2 "
-        "kosmos-2.5 lfm2_vl lfm3_vl lighton_ocr llama4 llava llava_next llava_next_video llava_onevision "
+        "kosmos-2.5 kyutai_speech_to_text lfm2_vl lfm3_vl lighton_ocr llama4 llava llava_next llava_next_video llava_onevision "
         "minicpm_ocr minicpmv4_6 minicpmv4_7 minimax_m3_vl mistral3 mistral_large4 mllama molmo2 "
         "moss_transcribe_diarize muse_glimmer muse_spark musicflamingo nemo_speechlm nemotron_h_omni omniasr "
-        "ovis2 paddleocr_vl paligemma perception_lm pp_chart2table qianfan_ocr qwen2_5_omni "
+        "ovis2 paddleocr_vl paligemma perception_lm phi4_multimodal pp_chart2table qianfan_ocr qwen2_5_omni "
         "qwen2_5_omni_thinker qwen2_5_vl qwen2_audio qwen2_vl qwen3_5 qwen3_5_moe qwen3_asr qwen3_omni_moe "
         "qwen3_omni_moe_thinker qwen3_vl qwen3_vl_moe qwen4_exp shieldgemma2 smolvlm step3p7 unlimited_ocr "
         "vibevoice vibevoice_asr video_llama_3 video_llava vipllava voxtral voxtral_realtime"
@@ -94,6 +94,10 @@ _MODULES: Final[Mapping[str, str]] = {
     "minimax_text": "minimax_m1 minimax_text_01",
     "per_layer": "deci nemotron-nas openelm",
     "step3": "step3_text step3p5",
+    "wrappers_text": (
+        "blip_text_model deepseek_ocr2_text kosmos_2_5_text_model kosmos_2_text_model mllama_text_model "
+        "molmo2_text moshi unlimited_ocr_text voxtral_realtime_text"
+    ),
 }
 
 #: model_type -> module.

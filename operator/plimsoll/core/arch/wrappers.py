@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.core.arch import registry
+from plimsoll.core.arch import registry, wrappers_text
 from plimsoll.core.arch.classes import defaults_of
 from plimsoll.core.arch.fields import Fields
 from plimsoll.core.arch.projectors import PROJECTORS
@@ -35,6 +35,7 @@ PARTS: Final[Mapping[str, str]] = {
     "qformer_config": "qformer",
     "projector_config": "qformer",
     "perceiver_config": "perceiver",
+    "protein_encoder_config": "protein_encoder",
     "adapter_config": "adapter",
     "acoustic_tokenizer_encoder_config": "acoustic",
     "semantic_tokenizer_encoder_config": "semantic",
@@ -75,10 +76,14 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         if inner is not None:
             spec = read(inner.fields, inner.model_type, architecture)
             return replace(spec, dtype=spec.dtype or fields.dtype())
-    text = text_of(fields, family)
-    spec = registry.read_as(
-        text.model_type, text.fields.values, notes=fields.notes, path=text.fields.path
-    )
+    if family in wrappers_text.FLAT:
+        text = Part(family, fields)
+        spec = wrappers_text.read(fields, family, architecture)
+    else:
+        text = text_of(fields, family)
+        spec = registry.read_as(
+            text.model_type, text.fields.values, notes=fields.notes, path=text.fields.path
+        )
     parts = parts_of(fields, family)
     tied = fields.flag("tie_word_embeddings", default=False)
     if family in _TIED_BY_TEXT:
