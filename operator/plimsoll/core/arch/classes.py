@@ -5,12 +5,68 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch.defaults import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: model_type -> class, of families whose code is in the checkpoint and not in transformers.
+_OWN: Final[Mapping[str, str]] = {
+    "NVLM_D": "NVLM_D",
+    "PanguEmbedded": "PanguEmbeddedForCausalLM",
+    "TeleFLM": "TeleFLMForCausalLM",
+    "Yi": "YiForCausalLM",
+    "aquila": "AquilaForCausalLM",
+    "arctic": "ArcticForCausalLM",
+    "baichuan": "BaichuanForCausalLM",
+    "bailing_moe": "BailingMoeForCausalLM",
+    "bailing_moe_v2": "BailingMoeV2ForCausalLM",
+    "chatglm": "ChatGLMModel",
+    "codeshell": "CodeShellForCausalLM",
+    "deci": "DeciLMForCausalLM",
+    "deepseek": "DeepseekForCausalLM",
+    "deepseek_vl_v2": "DeepseekVLV2ForCausalLM",
+    "dots_ocr": "DotsOCRForCausalLM",
+    "grok-1": "Grok1ForCausalLM",
+    "h2ovl_chat": "H2OVLChatModel",
+    "hf_olmo": "OLMoForCausalLM",
+    "hunyuan": "HunYuanForCausalLM",
+    "hymba": "HymbaForCausalLM",
+    "internlm": "InternLMForCausalLM",
+    "internlm2": "InternLM2ForCausalLM",
+    "internvl_chat": "InternVLChatModel",
+    "jais": "JAISLMHeadModel",
+    "kimi_vl": "KimiVLForConditionalGeneration",
+    "llava_llama": "LlavaLlamaForCausalLM",
+    "llava_mistral": "LlavaMistralForCausalLM",
+    "llava_qwen": "LlavaQwenForCausalLM",
+    "mimo": "MiMoForCausalLM",
+    "minicpm": "MiniCPMForCausalLM",
+    "minimax_m1": "MiniMaxM1ForCausalLM",
+    "minimax_text_01": "MiniMaxText01ForCausalLM",
+    "minimax_vl_01": "MiniMaxVL01ForConditionalGeneration",
+    "nemotron-nas": "DeciLMForCausalLM",
+    "openelm": "OpenELMForCausalLM",
+    "orion": "OrionForCausalLM",
+    "phi-msft": "PhiForCausalLM",
+    "phi3_v": "Phi3VForCausalLM",
+    "phi3small": "Phi3SmallForCausalLM",
+    "plamo": "PlamoForCausalLM",
+    "qwen": "QWenLMHeadModel",
+    "skywork": "SkyworkForCausalLM",
+    "skywork_chat": "SkyworkChatModel",
+    "solar": "SolarForCausalLM",
+    "stablelm_epoch": "StableLMEpochForCausalLM",
+    "step1": "Step1ForCausalLM",
+    "step3_text": "Step3TextForCausalLM",
+    "step3_vl": "Step3VLForConditionalGeneration",
+    "step3p5": "Step3p5ForCausalLM",
+    "telechat": "TelechatForCausalLM",
+    "xverse": "XverseForCausalLM",
+    "zhinao": "ZhinaoForCausalLM",
+}
 
 
 @cache
@@ -27,7 +83,7 @@ def defaults_of(model_type: str) -> Mapping[str, Any]:
 def class_of(model_type: str) -> str | None:
     """Name of the class that generates text with such a config."""
     name = defaults_of(model_type).get("#class")
-    return name if isinstance(name, str) else None
+    return name if isinstance(name, str) else _OWN.get(model_type)
 
 
 def type_of(class_name: str) -> str | None:
@@ -38,5 +94,10 @@ def type_of(class_name: str) -> str | None:
     if not class_name.isidentifier():
         return None
     found = re.findall(rf'^(\S+)\t.*"#class":"{class_name}"', ROWS, re.MULTILINE)
-    alike = [name for name in found if class_name.lower().startswith(name.replace("_", "").replace("-", ""))]
+    found += [name for name, named in _OWN.items() if named == class_name]
+    alike = [
+        name
+        for name in found
+        if class_name.lower().startswith(name.replace("_", "").replace("-", ""))
+    ]
     return max(alike, key=len) if alike else found[0] if found else None

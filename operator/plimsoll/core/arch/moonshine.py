@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
     from plimsoll.core.arch.fields import Fields
 
-#: Defaults of the conformer's class.
-PARAKEET: Final[Mapping[str, int]] = {
-    "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_mel_bins": 80,
-}  # fmt: skip
-#: Its sizes where a config has no ``encoder_config`` at all.
+#: The conformer's sizes where a config has no ``encoder_config`` at all.
 _ENCODERS: Final[Mapping[str, Mapping[str, int]]] = {
-    "canary": {**PARAKEET, "num_hidden_layers": 32, "num_mel_bins": 128},
+    "canary": {"num_hidden_layers": 32, "num_mel_bins": 128},
     "cohere_asr": {
         "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 48, "num_mel_bins": 128,
     },
@@ -155,18 +151,19 @@ def _conformers(fields: Fields, sizes: Fields, spec: ModelSpec) -> Iterator[Tens
     yield from norm("model.decoder.embedding_layernorm", spec.hidden, bias=True)
     yield TensorGroup("proj_out.bias", (spec.vocab,))
     side = nested(fields, "encoder_config", "parakeet_encoder")
-    default = PARAKEET if fields.has("encoder_config") else _ENCODERS[spec.family]
-    hidden = or_default(side, "hidden_size", MAX_DIM, default["hidden_size"])
-    yield from conformer(side, "model.encoder", default)
+    if not side.values:
+        side = replace(side, values=_ENCODERS[spec.family])
+    hidden = side.integer("hidden_size", MAX_DIM)
+    yield from conformer(side, "model.encoder")
     if spec.family == "cohere_asr" and hidden != spec.hidden:
         yield from linear("model.decoder.proj", spec.hidden, hidden, bias=True)
 
 
-def conformer(side: Fields, prefix: str, default: Mapping[str, int]) -> Iterator[TensorGroup]:
+def conformer(side: Fields, prefix: str) -> Iterator[TensorGroup]:
     """NVIDIA's fast conformer (``parakeet_encoder``): subsampling by two-dimensional convolutions."""
-    hidden = or_default(side, "hidden_size", MAX_DIM, default["hidden_size"])
-    layers = or_default(side, "num_hidden_layers", MAX_LAYERS, default["num_hidden_layers"])
-    ffn = or_default(side, "intermediate_size", MAX_DIM, default["intermediate_size"])
+    hidden = side.integer("hidden_size", MAX_DIM)
+    layers = side.integer("num_hidden_layers", MAX_LAYERS)
+    ffn = side.integer("intermediate_size", MAX_DIM)
     bias = side.flag("attention_bias", default=True)
     every = tuple(range(layers))
     yield from Stack(
@@ -191,7 +188,7 @@ def conformer(side: Fields, prefix: str, default: Mapping[str, int]) -> Iterator
     yield from linear(f"{layer}.conv.depthwise_conv", hidden, kernel, every, bias=convolved)
     yield from linear(f"{layer}.conv.pointwise_conv2", hidden, hidden, every, bias=convolved)
     yield from norm(f"{layer}.conv.norm", hidden, every, bias=True)
-    bins = or_default(side, "num_mel_bins", MAX_DIM, default["num_mel_bins"])
+    bins = or_default(side, "num_mel_bins", MAX_DIM, 80)
     yield from _subsampling(side, prefix, hidden, bins)
 
 
