@@ -77,6 +77,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         head_size(fields, "decoder_attention_heads", hidden, heads),
     )
     positions = "max_decoder_position_embeddings" if family == "led" else "max_position_embeddings"
+    fields.seen |= {
+        "add_cross_attention",
+        "is_decoder",
+    }  # a decoder alone has it too, for its encoder
     # TrOCR is a decoder by itself; its encoder hangs in a wrapper.
     alone = family in {"trocr", "pp_formulanet_text"} or decoder_only(fields)
     spec = spec_of(

@@ -45,6 +45,8 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     values = {**decoder.values, "is_decoder": True, "add_cross_attention": True}
     spec = _decoder(fields, values, written, "decoder.")
     cross = sum(group.layers * group.row for group in spec.caches)
+    if written == "gpt2":
+        spec = replace(spec, tensors=(*spec.tensors, *_crossed(spec)))
     made = towers.width(encoder, kind)
     prefix = {"encoder-decoder": "encoder", "vision-encoder-decoder": "vision_tower"}.get(
         family, "audio_tower"
@@ -79,6 +81,15 @@ def _decoder(fields: Fields, values: Mapping[str, Any], written: str, path: str)
     # Whatever the part was saved from, here it is a decoder alone.
     values = {**values, "architectures": None, "is_encoder_decoder": False}
     return read_as(written, values, notes=fields.notes, path=path)
+
+
+def _crossed(spec: ModelSpec) -> Iterator[TensorGroup]:
+    """Cross attention of a decoder whose own reader knows it without."""
+    every = tuple(range(spec.layers))
+    for part in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        name = f"model.layers.*.cross_attn.{part}"
+        yield from linear(name, spec.hidden, spec.hidden, every, bias=True)
+    yield from norm("model.layers.*.ln_cross_attn", spec.hidden, every, bias=True)
 
 
 def _florence(fields: Fields, architecture: str) -> ModelSpec:

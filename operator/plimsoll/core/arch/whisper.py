@@ -57,6 +57,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         context=_LENGTHS[family],
         tied=fields.flag("tie_word_embeddings", default=True),
     )
+    fields.seen |= {"guided_attention_loss_num_heads", "num_feat_extract_layers"}
     spec = replace(spec, encoder=_cross(fields, spec))
     alone = family == "whisper" and decoder_only(fields)
     tensors = [*_decoder(spec)]
