@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.core.arch import FAMILIES, read_spec
-from plimsoll.core.arch.gguf import ARCHITECTURES
+from plimsoll.core.arch.gguf_names import ARCHITECTURES
 from plimsoll.core.errors import BadModel, PlimsollError, Unsupported
 from plimsoll.core.kv import cache_size
 from plimsoll.core.weights import computed
@@ -233,7 +233,10 @@ def test_every_gguf_architecture_is_readable(name: str) -> None:
     config = {key.replace("llama.", f"{name}."): value for key, value in GGUF.items()}
     config["general.architecture"] = name
     config[f"{name}.expert_count"] = 4 if ARCHITECTURES[name][0] is None else 0
-    assert read_spec(config).family in FAMILIES
+    spec = read_spec(config)
+    assert spec.family in {family for family in ARCHITECTURES[name] if family}
+    assert spec.notes == ()
+    assert sum(group.layers for group in spec.caches) == (20 if name == "gemma3n" else 30)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,8 @@ def test_every_gguf_architecture_is_readable(name: str) -> None:
         ("llama.block_count", 0),
         ("llama.attention.head_count", 1 << 40),
         ("llama.attention.head_count_kv", 2),
-        ("llama.attention.head_count_kv", [3] * 29 + [9]),
+        ("llama.attention.head_count_kv", [3] * 29 + [5]),
+        ("llama.attention.head_count_kv", [3] * 29),
         ("llama.embedding_length", 4),
     ],
 )
