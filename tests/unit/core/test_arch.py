@@ -232,7 +232,8 @@ def test_gguf_knows_mixtral_by_its_experts() -> None:
 def test_every_gguf_architecture_is_readable(name: str) -> None:
     config = {key.replace("llama.", f"{name}."): value for key, value in GGUF.items()}
     config["general.architecture"] = name
-    config[f"{name}.expert_count"] = 4 if ARCHITECTURES[name][0] is None else 0
+    config |= {f"{name}.expert_count": 4 if ARCHITECTURES[name][0] is None else 0}
+    config |= {f"{name}.expert_used_count": 2}
     spec = read_spec(config)
     assert spec.family in {family for family in ARCHITECTURES[name] if family}
     assert spec.notes == ()
