@@ -196,6 +196,16 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "llava_onevision": _NEXT,
     "video_llava": _LLAVA,
     "fast_vlm": _LLAVA,
+    "unlimited_ocr": "=image_newline t\n=view_separator t\nprojector t encoder.d+1024 +b",
+    "deepseek_ocr2": "=view_separator t\nprojector t encoder.d +b",
+    "vibevoice": (
+        "=latent_{scaling,bias}_factor 1\nlinear_1 t audio.d +b\nlinear_2 t t +b\nact t\n"
+        "semantic.linear_1 t semantic.d +b\nsemantic.linear_2 t t +b\nsemantic.act t"
+    ),
+    "vibevoice_asr": (
+        "acoustic.linear_1 t acoustic.d +b\nacoustic.linear_2 t t +b\nacoustic.norm t\n"
+        "semantic.linear_1 t semantic.d +b\nsemantic.linear_2 t t +b\nsemantic.norm t"
+    ),
     "vipllava": (
         "wide = v * #vision_feature_layers:5\nprojector_layernorm wide +b\nlinear_1 t wide +b\nlinear_2 t t +b"
     ),
@@ -235,10 +245,7 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "omniasr": "projector t a +b",
     "granite_speech": _GRANITE_SPEECH,
     "granite_speech_plus": _GRANITE_SPEECH,
-    "fun_asr_nano": (
-        "linear_1 2048 a +b\nlinear_2 t 2048 +b\n"
-        "vit 2 t t/4"
-    ),
+    "fun_asr_nano": ("linear_1 2048 a +b\nlinear_2 t 2048 +b\nvit 2 t t/4"),
     "got_ocr2": _SAM_UP,
     "pp_chart2table": _SAM_UP,
     "deepseek_vl": _PLAIN2,
@@ -277,9 +284,7 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "minimax_m3_vl": (
         "P = projector_hidden_size\nlinear_1 P v +b\nlinear_2 t P +b\nmerge_linear_1 P 4*t +b\nmerge_linear_2 t P +b"
     ),
-    "mllama": (
-        "multi_modal_projector t v*(#vision.intermediate_layers_indices:5+1) +b"
-    ),
+    "mllama": ("multi_modal_projector t v*(#vision.intermediate_layers_indices:5+1) +b"),
     "llama4": "linear_1 t vision.vision_output_dim:7680",
     "step3p7": "projector t 4*v +b?projector_bias",
     "ovis2": "visual_embeddings_table vision.vocab_size d",

@@ -115,7 +115,11 @@ def _plain(fields: Fields, key: str) -> float:
         return int(value)
     if isinstance(value, list) and value:
         value = value[0]
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not 0 <= value <= MAX_NUMBER
+    ):
         raise fields.wrong(key, f"a number from 0 to {MAX_NUMBER}")
     return value
 
@@ -261,7 +265,10 @@ def _vit(words: list[str], scope: Scope, prefix: str) -> Iterator[TensorGroup]:
         lines.append(f"{name}.*.mlp.{{gate,up}}_proj {inner} {width}{rest}")
         lines.append(f"{name}.*.mlp.down_proj {width} {inner} {rest or options.get('down', '')}")
     else:
-        lines += [f"{name}.*.mlp.fc1 {inner} {width}{rest}", f"{name}.*.mlp.fc2 {width} {inner}{rest}"]
+        lines += [
+            f"{name}.*.mlp.fc1 {inner} {width}{rest}",
+            f"{name}.*.mlp.fc2 {width} {inner}{rest}",
+        ]
     if "scale" in options:
         lines.append(f"={name}.*.lambda_{{1,2}} {width}")
     if "head" in options:

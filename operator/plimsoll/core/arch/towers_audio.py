@@ -111,6 +111,55 @@ _INKLING: Final = """
 embed_audio_tokens n_mel_bins*mel_vocab_size text_hidden_size
 norm text_hidden_size
 """
+_DOTS3: Final = """
+h = downsample_hidden_size
+bins = (((feature_size+1)/2+1)/2+1)/2
+conv_stem.convs.0 h 1 3 3 +b
+conv_stem.convs.{1,2} h h 3 3 +b
+conv_stem.conv_out d h*bins
+vit L d w norm=rms bias=qvo mlp=gated+b
+layer_norm d
+adapter.norm d +b
+adapter.fc1 adapter_out_dim d +b
+adapter.fc2 adapter_out_dim adapter_out_dim +b
+"""
+_NEMOTRON: Final = """
+embedder subsampling_factor*num_mel_bins:128 d
+input_layer_norm d +b
+vit L d w bias=o
+layer_norm d +b
+"""
+_GEMMA4: Final = """
+first = subsampling_conv_channels
+layer0.conv first 1 3 3
+layer0.norm first
+layer1.conv 32 first 3 3
+layer1.norm 32
+input_proj d 32*32
+@L layers.*.{feed_forward1,feed_forward2}.ffw_1 4*d d
+@L layers.*.{feed_forward1,feed_forward2}.ffw_2 d 4*d
+@L layers.*.{feed_forward1,feed_forward2}.{pre,post}_layer_norm d
+@L =layers.*.self_attn.per_dim_scale d/H
+@L layers.*.self_attn.{q,k,v,post,relative_k}_proj d d
+@L layers.*.lconv1d.linear_start 2*d d
+@L layers.*.lconv1d.linear_end d d
+@L layers.*.lconv1d.depthwise d 1 conv_kernel_size
+@L layers.*.lconv1d.{pre,conv}_norm d
+@L layers.*.{norm_pre_attn,norm_post_attn,norm_out} d
+output_proj output_proj_dims:1536 d +b
+"""
+_DIFFUSION: Final = """
+noisy_images_proj d latent_size
+cond_proj d d
+timestep_proj.fc1 d frequency_embedding_size
+timestep_proj.fc2 d d
+@L layers.*.{gate,up}_proj w d
+@L layers.*.down_proj d w
+@L layers.*.norm d
+@L layers.*.linear 3*d d
+final_layer.linear_1 2*d d
+final_layer.linear_2 latent_size d
+"""
 
 #: model_type of a tower's config -> its tensors.
 AUDIO: Final[Mapping[str, str]] = {
@@ -129,4 +178,11 @@ AUDIO: Final[Mapping[str, str]] = {
     "fun_asr_nano_encoder": _FUN,
     "phi4_multimodal_audio": _PHI4,
     "inkling_audio": _INKLING,
+    "dots3_note_audio_encoder": _DOTS3,
+    "gemma4_audio": _GEMMA4,
+    "vibevoice_diffusion": _DIFFUSION,
+    "nemotron3_5_transcribe_asr_audio": (
+        _NEMOTRON + "@L layers.*.{q,k}_norm d/H +b\n{asr,speaker}_norm d +b"
+    ),
+    "nemotron3_diarization_audio": _NEMOTRON,
 }

@@ -286,6 +286,20 @@ connector.ln_{{mid,out}} out +b
 connector.mlp_fc2 out out
 """
 
+_HUNYUAN: Final = """
+image_side = max_image_size / p
+patch_embedding d c p p +b
+position_embedding image_side*image_side+1 d
+vit L d w
+=patch_merger.image_newline 4*d
+=patch_merger.image_{begin,end,sep} out
+patch_merger.proj_conv 2*d d m m +b
+patch_merger.proj_out 4*d 2*d 1 1 +b
+patch_merger.mlp out 4*d +b
+patch_merger.before_rms d
+patch_merger.after_rms out
+"""
+
 #: model_type of a tower's config -> its tensors.
 VISION: Final[Mapping[str, str]] = {
     "clip_vision_model": _CLIP,
@@ -345,6 +359,18 @@ VISION: Final[Mapping[str, str]] = {
     "inkling2_vision": _INKLING2,
     "lfm3_vl_vision": _LFM3,
     "hy_v4_vl_vision": _HY4,
+    "hunyuan_vl_vision": _HUNYUAN,
+    "unlimited_ocr_vision_encoder": _CLIP.replace("patch_embedding d c p p\n", "").replace(
+        "{pre,post}", "pre"
+    ),
+    "unlimited_ocr_sam_vision_model": _SAM_STATED
+    + "proj.conv1 2*neck neck 3 3\nproj.conv2 4*neck 2*neck 3 3",
+    "deepseek_ocr2_sam_vision_model": _SAM_RATIO
+    + "proj.conv1 2*neck neck 3 3\nproj.conv2 896 2*neck 3 3",
+    "deepseek_ocr2_encoder": (
+        "vit L d w norm=rms bias=qkv mlp=gated kv=num_key_value_heads*d/H\nnorm d\n"
+        "query_768_resolution 144 d\nquery_1024_resolution 256 d"
+    ),
     "molmo2_vision": _MOLMO2,
     "radio": _RADIO,
 }

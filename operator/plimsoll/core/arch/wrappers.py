@@ -17,6 +17,7 @@ from plimsoll.core.arch.projectors import PROJECTORS
 from plimsoll.core.arch.spec import TensorGroup
 from plimsoll.core.arch.towers import Missing, Scope, tensors
 from plimsoll.core.arch.towers_audio import AUDIO
+from plimsoll.core.arch.towers_own import DECISIVE, OWN, PUBLISHED
 from plimsoll.core.arch.towers_vision import VISION
 from plimsoll.core.errors import Unsupported
 
@@ -41,17 +42,26 @@ PARTS: Final[Mapping[str, str]] = {
     "semantic_tokenizer_encoder_config": "semantic",
     "semantic_model_config": "semantic",
     "diffusion_head_config": "diffusion",
+    "codec_config": "codec",
 }
-_AUDIO: Final = frozenset({"audio", "acoustic", "semantic"})
+_AUDIO: Final = frozenset({"audio", "acoustic", "semantic", "diffusion", "codec"})
 _TEXT_KEYS: Final = ("text_config", "llm_config", "language_config")
+_SECOND: Final = frozenset({"high", "semantic", "diffusion", "vq", "codec"})
+#: Parts that a projector's layout reads; they have no tensors of their own.
+_SIZES_ONLY: Final = frozenset({
+    "blip_2_qformer", "instructblip_qformer", "instructblipvideo_qformer", "idefics2_perceiver",
+    "idefics_perciever", "molmo2_adapter", "",
+})  # fmt: skip
+#: Fields beside the nested configs that look like sizes of a cache and are none.
+_OF_ROTATION: Final[Mapping[str, tuple[str, ...]]] = {"musicflamingo": ("head_dim",)}
 _NO_CONFIG: Final = frozenset({"fuyu"})  # no tower, hence no config of one: patches go straight in
 
 #: Wrappers whose class fills a nested config that leaves sizes out from its own default for it.
 _FILLED: Final = frozenset({"glmasr", "voxtral", "voxtral_realtime"})
 #: Wrappers that also tie the head where only the text config says so.
 _TIED_BY_TEXT: Final = frozenset({
-    "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "llava", "llava_next_video", "llava_onevision",
-    "minimax_m3_vl", "paddleocr_vl",
+    "blip-2", "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "instructblip", "instructblipvideo", "llava",
+    "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl",
 })  # fmt: skip
 
 
@@ -88,6 +98,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     tied = fields.flag("tie_word_embeddings", default=False)
     if family in _TIED_BY_TEXT:
         tied = tied or spec.tied
+    fields.seen.update(_OF_ROTATION.get(family, ()))
     spec = replace(
         tie(spec, tied=tied),
         family=text.model_type,
@@ -197,25 +208,52 @@ def around(
     near["wrapper"] = fields
     groups: list[TensorGroup] = []
     for name, part in parts.items():
-        layout = VISION.get(part.model_type) or AUDIO.get(part.model_type)
-        if layout is not None:
-            prefix = "audio_tower." if name in _AUDIO else "vision_tower."
-            if name == "high":
-                prefix = "vision_tower.high."
-            groups += _listed(layout, Scope(part.fields, near), prefix, fields)
-            if family == "video_llava":  # a second tower of the same shape, for videos
-                groups += _listed(layout, Scope(part.fields, near), "vision_tower.video.", fields)
-        elif name in ("vision", "audio", "high", "vq", "acoustic", "semantic", "diffusion"):
-            fields.notes.append(
-                f"the weights of {part.fields.path}model_type {part.model_type!r:.64} are not counted"
-            )
+        if name == "text":
+            continue
+        prefix = "audio_tower." if name in _AUDIO else "vision_tower."
+        if name in _SECOND:
+            prefix += f"{name}."
+        groups += _tower(part, near, prefix)
+        if family == "video_llava":  # a second tower of the same shape, for videos
+            groups += _tower(part, near, f"{prefix}video.")
     if family in PROJECTORS:
         scope = Scope(fields, near, {"t": spec.hidden})
         for short, name in (("v", "vision"), ("a", "audio")):
             width = _width(parts.get(name), near)
             if width is not None:
                 scope.named[short] = width
-        groups += _listed(PROJECTORS[family], scope, "multi_modal_projector.", fields)
+        groups += _listed(PROJECTORS[family], scope, "multi_modal_projector.")
+    return groups
+
+
+def _tower(part: Part, near: dict[str, Fields], prefix: str) -> list[TensorGroup]:
+    """One tower. Some are made of several, each with a config inside the tower's."""
+    name, fields = part.model_type, part.fields
+    layout = VISION.get(name) or AUDIO.get(name)
+    if layout is not None:
+        return _listed(layout, Scope(fields, near), prefix)
+    if name in OWN:
+        scope = Scope(fields, near)
+        try:
+            return _listed(OWN[name](scope), scope, prefix)
+        except Missing as error:
+            return _uncounted(fields, str(error), prefix)
+    if name in PUBLISHED:
+        other = [key for key in DECISIVE if fields.get(key) != fields.defaults.get(key)]
+        if other:
+            fields.notes.append(
+                f"{fields.path}{other[0]} is unusual; the usual weights are counted"
+            )
+        return [TensorGroup(f"{prefix}weight", (PUBLISHED[name],))]
+    groups: list[TensorGroup] = []
+    inner = defaults_of(name).get("#default", {})
+    for key in inner:
+        found = part_of(fields, name, key)
+        if found is not None and found.model_type:
+            near[key.removesuffix("_config")] = found.fields
+            groups += _tower(found, near, f"{prefix}{key.removesuffix('_config')}.")
+    if not inner and name not in _SIZES_ONLY:
+        fields.notes.append(f"{fields.path}model_type {name!r:.64}: its weights are not counted")
     return groups
 
 
@@ -228,9 +266,13 @@ def _width(part: Part | None, near: Mapping[str, Fields]) -> float | None:
         return None
 
 
-def _listed(layout: str, scope: Scope, prefix: str, fields: Fields) -> list[TensorGroup]:
+def _listed(layout: str, scope: Scope, prefix: str) -> list[TensorGroup]:
     try:
         return list(tensors(layout, scope, prefix))
     except Missing as error:
-        fields.notes.append(f"config names no {error}; the weights of {prefix[:-1]} are not counted")
-        return []
+        return _uncounted(scope.own, str(error), prefix)
+
+
+def _uncounted(fields: Fields, missing: str, prefix: str) -> list[TensorGroup]:
+    fields.notes.append(f"config names no {missing}; the weights of {prefix[:-1]} are not counted")
+    return []

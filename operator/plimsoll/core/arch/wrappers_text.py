@@ -45,8 +45,15 @@ def _further(layout: str) -> Callable[[Fields, ModelSpec], Iterator[TensorGroup]
     """Further tensors, in the notation of ``towers``; ``t`` is the width, ``s`` that of a head."""
 
     def extras(fields: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
-        named = {"t": spec.hidden, "s": spec.key_dim, "n": spec.layers, "q": spec.heads * spec.key_dim}
-        yield from tensors(layout, Scope(fields, {}, {**named, "wide": spec.intermediate}), "model.")
+        named = {
+            "t": spec.hidden,
+            "s": spec.key_dim,
+            "n": spec.layers,
+            "q": spec.heads * spec.key_dim,
+        }
+        yield from tensors(
+            layout, Scope(fields, {}, {**named, "wide": spec.intermediate}), "model."
+        )
 
     return extras
 
@@ -89,7 +96,7 @@ _STYLES: Final[Mapping[str, Style]] = {
         ),
     ),
     "chameleon": replace(
-        _BIASED, extras=_further("@n layers.*.self_attn.{q,k}_norm q/s s +b")
+        _BIASED, extras=_further("@n =layers.*.self_attn.{q,k}_norm.{weight,bias} q/s s")
     ),
     "evolla": replace(_BIASED, extras=_further(_EVOLLA)),
     "phi4_multimodal": Style(rule=all_windowed),
@@ -133,9 +140,7 @@ def _mllama(fields: Fields, family: str, architecture: str) -> ModelSpec:
     ) & frozenset(every)
     spec = replace(
         spec,
-        caches=(
-            CacheGroup(spec.layers - len(cross), spec.kv_heads, spec.key_dim, spec.value_dim),
-        ),
+        caches=(CacheGroup(spec.layers - len(cross), spec.kv_heads, spec.key_dim, spec.value_dim),),
         encoder=Encoder(2 * len(cross) * spec.kv_heads * spec.key_dim),
     )
     named = {
