@@ -132,11 +132,10 @@ def _own(fields: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
     if spec.family == "roc_bert":
         inner = spec.hidden
         for name, rows, width in (("pronunciation", 910, 768), ("shape", 24858, 512)):
-            if not fields.flag(f"enable_{name}", default=True):
-                continue
             count = fields.optional(f"{name}_vocab_size", MAX_VOCAB, quiet=True) or rows
             size = fields.optional(f"{name}_embed_dim", MAX_DIM, quiet=True) or width
-            inner += size
+            # The table is there even where it is switched off.
+            inner += size if fields.flag(f"enable_{name}", default=True) else 0
             yield TensorGroup(f"model.{name}_embed.weight", (count, size))
         if fields.flag("concat_input", default=True):
             yield from linear("model.map_inputs_layer", spec.hidden, inner, bias=True)
