@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch import gguf
-from plimsoll.core.arch.classes import type_of
+from plimsoll.core.arch.classes import MISTYPED, type_of
 from plimsoll.core.arch.fields import Fields
 from plimsoll.core.arch.gguf_names import ARCHITECTURES
 from plimsoll.core.arch.registry import FAMILIES, architecture_of, read_as
@@ -53,6 +53,8 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     if model_type is None and named is not None:
         # Without a model_type the class decides; some converters leave it out.
         model_type = type_of(named)
+    if named is not None:
+        model_type = MISTYPED.get(named, model_type)
     if not isinstance(model_type, str):
         raise _unsupported("model_type", model_type or named, FAMILIES)
     known = model_type in FAMILIES

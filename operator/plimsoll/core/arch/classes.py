@@ -17,6 +17,7 @@ _OWN: Final[Mapping[str, str]] = {
     "NVLM_D": "NVLM_D",
     "PanguEmbedded": "PanguEmbeddedForCausalLM",
     "TeleFLM": "TeleFLMForCausalLM",
+    "Dream": "DreamModel",
     "Yi": "YiForCausalLM",
     "aquila": "AquilaForCausalLM",
     "arctic": "ArcticForCausalLM",
@@ -42,6 +43,7 @@ _OWN: Final[Mapping[str, str]] = {
     "llava_llama": "LlavaLlamaForCausalLM",
     "llava_mistral": "LlavaMistralForCausalLM",
     "llava_qwen": "LlavaQwenForCausalLM",
+    "llada2_moe": "LLaDA2MoeModelLM",
     "mimo": "MiMoForCausalLM",
     "minicpm": "MiniCPMForCausalLM",
     "minimax_m1": "MiniMaxM1ForCausalLM",
@@ -55,6 +57,8 @@ _OWN: Final[Mapping[str, str]] = {
     "phi3small": "Phi3SmallForCausalLM",
     "plamo": "PlamoForCausalLM",
     "qwen": "QWenLMHeadModel",
+    "sdar": "SDARForCausalLM",
+    "sdar_moe": "SDARMoeForCausalLM",
     "skywork": "SkyworkForCausalLM",
     "skywork_chat": "SkyworkChatModel",
     "solar": "SolarForCausalLM",
@@ -64,9 +68,13 @@ _OWN: Final[Mapping[str, str]] = {
     "step3_vl": "Step3VLForConditionalGeneration",
     "step3p5": "Step3p5ForCausalLM",
     "telechat": "TelechatForCausalLM",
+    "telechat3": "TeleChat3ForCausalLM",
     "xverse": "XverseForCausalLM",
     "zhinao": "ZhinaoForCausalLM",
 }
+
+#: Classes whose published configs carry the model_type of another family (Grok 2 says ``git``).
+MISTYPED: Final[Mapping[str, str]] = {"Grok1ForCausalLM": "grok-1"}
 
 
 @cache

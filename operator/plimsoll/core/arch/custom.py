@@ -13,6 +13,7 @@ from plimsoll.core.arch.blocks import gated_mlp, norm
 from plimsoll.core.arch.decoder import ALWAYS, FOUR_NORMS, LAYER, Style, read_decoder
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.mixtures import Mixture, after
+from plimsoll.core.arch.registry import read_as
 from plimsoll.core.arch.spec import TensorGroup
 from plimsoll.core.units import ceil_div
 
@@ -58,6 +59,9 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     Raises:
         BadModel: A size is of the wrong type or out of range, under the family's own word.
     """
+    if family in _ALIASES:
+        fields.seen |= set(fields.values)  # the other reader sees to them
+        return read_as(_ALIASES[family], fields.values, notes=fields.notes, path=fields.path)
     row = _ROWS[family]
     own = replace(fields, defaults={**row.assumed, **fields.defaults})
     values = dict(own.values)
@@ -146,6 +150,11 @@ def _arctic(_: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
     yield from norm(f"{LAYER}.residual_layernorm", spec.hidden, every)
 
 
+def _unlimited(fields: Fields) -> None:
+    """Grok 2 writes -1 for no window."""
+    fields.seen.add("sliding_window_size")
+
+
 def _telechat(_: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
     """The down-projection alone has a bias."""
     yield TensorGroup(f"{LAYER}.mlp.down_proj.bias", (spec.hidden,), tuple(range(spec.layers)))
@@ -175,6 +184,14 @@ _FIRST_GLM: Final = Style(
     qkv_bias=ALWAYS, o_bias=ALWAYS, mlp_bias=ALWAYS, norm_bias=ALWAYS, gated=False
 )
 _GPT: Final = replace(_FIRST_GLM)
+
+#: Types that say with the same words what a known type says.
+_ALIASES: Final[Mapping[str, str]] = {
+    "Dream": "qwen2",
+    "sdar": "qwen3",
+    "sdar_moe": "qwen3_moe",
+    "telechat3": "llama",
+}
 
 _ROWS: Final[Mapping[str, _Row]] = {
     "Yi": _Row(assumed={"vocab_size": 64000}),
@@ -210,7 +227,12 @@ _ROWS: Final[Mapping[str, _Row]] = {
         assumed={"vocab_size": 102400},
     ),
     "grok-1": _Row(
-        style=Style(norms=FOUR_NORMS, mixture=Mixture(width="moe_intermediate_size"), extras=_grok),
+        style=Style(
+            norms=FOUR_NORMS,
+            window=_unlimited,
+            mixture=Mixture(width="moe_intermediate_size"),
+            extras=_grok,
+        ),
         assumed={"vocab_size": 131072, "num_local_experts": 8, "tie_word_embeddings": True},
     ),
     "hf_olmo": _Row(style=Style(norms=(), final_norm=False), derive=_olmo),
@@ -220,6 +242,7 @@ _ROWS: Final[Mapping[str, _Row]] = {
         style=replace(_GPT, gated=True),
         assumed={"vocab_size": 84992, "tie_word_embeddings": True},
     ),
+    "llada2_moe": _Row(style=_BAILING, assumed={"vocab_size": 157184, "use_qk_norm": True}),
     "mimo": _Row(style=Style(qkv_bias=ALWAYS), assumed={"vocab_size": 151680}),
     "minicpm": _Row(
         style=Style(mixture=Mixture()), assumed={"vocab_size": 122753, "tie_word_embeddings": True}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.core.arch.blocks import linear, norm
+from plimsoll.core.arch.blocks import linear, norm, plain_mlp
 from plimsoll.core.arch.classes import type_of
 from plimsoll.core.arch.encdec import Stack, or_default
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS, Fields
@@ -39,6 +39,8 @@ _FLAT: Final[Mapping[str, str]] = {
     "llava_qwen": "qwen2",
     "phi3_v": "phi3",
 }
+#: Switches of DeepSeek's text model: it has its output head, or this copy of it is left out.
+_HEADS: Final = frozenset({"lm_head", "rm_head"})
 #: Class of the text model -> its type, where transformers has no such class.
 _CLASSES: Final[Mapping[str, str]] = {
     "InternLM2ForCausalLM": "internlm2",
@@ -62,6 +64,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         kind = _kind(fields, f"{key}.", values, usual)
         if kind == "deepseek":
             values = _without_latent(values)
+        values = {name: value for name, value in values.items() if name not in _HEADS}
         fields.seen.add("select_layer")
         spec = read_as(kind, values, notes=fields.notes, path=f"{fields.path}{key}.")
         tower = _TOWERS.get(family)
@@ -145,6 +148,9 @@ def _internvit(fields: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
 def _siglip_timm(fields: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
     """DeepSeek-VL2: SigLIP in timm's words, with its pooling head, and a projector of two layers."""
     vision = fields.child("vision_config")
+    if isinstance(vision.get("width"), dict):  # DeepSeek-OCR: two encoders in one object
+        fields.notes.append("weights of the image encoder are not computed from the config")
+        return
     hidden = or_default(vision, "width", MAX_DIM, 1152)
     layers = or_default(vision, "layers", MAX_LAYERS, 27)
     patch = or_default(vision, "patch_size", MAX_DIM, 14)
@@ -155,6 +161,18 @@ def _siglip_timm(fields: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
     yield TensorGroup(f"{prefix}.patch_embed.weight", (hidden, 3, patch, patch))
     yield TensorGroup(f"{prefix}.patch_embed.bias", (hidden,))
     yield TensorGroup(f"{prefix}.pos_embed", (1, (size // patch) ** 2, hidden))
+    # Its pooling head is in the files, unused.
+    yield TensorGroup(f"{prefix}.attn_pool.latent", (1, 1, hidden))
+    yield from linear(f"{prefix}.attn_pool.q", hidden, hidden, bias=True)
+    yield from linear(f"{prefix}.attn_pool.kv", 2 * hidden, hidden, bias=True)
+    yield from linear(f"{prefix}.attn_pool.proj", hidden, hidden, bias=True)
+    yield from norm(f"{prefix}.attn_pool.norm", hidden, bias=True)
+    yield from plain_mlp(f"{prefix}.attn_pool.mlp", None, hidden=hidden, width=ffn)
+    yield from _projector(fields, spec, hidden)
+
+
+def _projector(fields: Fields, spec: ModelSpec, hidden: int) -> Iterator[TensorGroup]:
+    """DeepSeek-VL2's projector: patches are joined in squares, then two layers."""
     projector = fields.child("projector_config")
     made = or_default(projector, "n_embed", MAX_DIM, spec.hidden)
     given = or_default(projector, "input_dim", MAX_DIM, hidden)
@@ -173,7 +191,5 @@ def _siglip_timm(fields: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
 _TOWERS: Final = {
     "deepseek_vl_v2": _siglip_timm,
     "internvl_chat": _internvit,
-    "NVLM_D": _internvit,
-    "h2ovl_chat": _internvit,
     "skywork_chat": _internvit,
 }
