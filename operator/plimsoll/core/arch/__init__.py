@@ -63,7 +63,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     if not known:
         return spec
     usual = architecture_of(model_type)
-    if named is not None and named not in {usual, spec.architecture}:
+    if named is not None and named.lower() not in {usual.lower(), spec.architecture.lower()}:
         spec = spec.noting(
             f"architectures names {named[:64]}, which is read as {usual}, the usual class of {model_type}"
         )

@@ -216,6 +216,7 @@ def heads_of(
     if kv_heads > heads or heads % kv_heads:
         raise fields.wrong("num_key_value_heads", f"a divisor of the {heads} query heads")
     stated = None
+    fields.seen.update(head_keys)
     for key in head_keys:
         stated = stated or fields.optional(key, MAX_DIM, least=0)
     size = stated or hidden // heads

@@ -114,6 +114,7 @@ def _bigcode(fields: Fields, family: str, architecture: str) -> ModelSpec:
 
 def _neo(fields: Fields, family: str, architecture: str) -> ModelSpec:
     """GPT-Neo: local and global layers, but the reference keeps every token for all of them."""
+    fields.seen.update({"attention_types", "attention_layers"})  # they change a mask only
     style = replace(_GPT2, qkv_bias="")
     return read_decoder(fields, family, architecture, style)
 

@@ -54,7 +54,12 @@ def after(dense: int, *keys: str) -> Where:
         if found is not None:
             return found
         count = fields.either(*keys, most=MAX_LAYERS, least=0) if keys else None
-        return frozenset(range(dense if count is None else count, layers))
+        first = dense if count is None else count
+        if isinstance(fields.get("moe_layer_freq"), list):  # one flag for each layer
+            flags = fields.integers("moe_layer_freq", 1)[:layers]
+            return frozenset(index for index, flag in enumerate(flags) if flag)
+        step = fields.optional("moe_layer_freq", MAX_LAYERS, quiet=True) or 1
+        return frozenset(i for i in range(first, layers) if i % step == 0)
 
     return rule
 

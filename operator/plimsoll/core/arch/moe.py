@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.spec import ModelSpec
 
+_DRAFT: Final = ("num_nextn_predict_layers", "num_mtp_layers", "num_mtp_modules")
 _BIASED: Final = Style(qkv_bias="attention_bias", o_bias="attention_bias")
 _FIRST_DENSE: Final = after(0, "first_k_dense_replace")
 _ROUTED: Final = Mixture(
@@ -131,6 +132,12 @@ STYLES: Final[Mapping[str, Style]] = {
 
 def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     """Read a config of one of these families."""
+    kinds = fields.integers("attn_type_list", 1) if family == "minimax_m2" else ()
+    if not all(kinds):
+        raise fields.wrong(
+            "attn_type_list", "1 for every layer; others are read as minimax_text_01"
+        )
     spec = read_decoder(fields, family, architecture, STYLES[family])
-    draft = fields.either("num_nextn_predict_layers", "num_mtp_layers", most=MAX_LAYERS, least=0)
+    fields.seen.add("mtp_transformer_layers")
+    draft = fields.either(*_DRAFT, most=MAX_LAYERS, least=0)
     return replace(spec, draft_layers=draft or 0)

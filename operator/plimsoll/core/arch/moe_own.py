@@ -132,7 +132,7 @@ def _mimo(fields: Fields, family: str, architecture: str) -> ModelSpec:
         per_token=min(count, fields.integer("num_experts_per_tok", MAX_EXPERTS)),
         intermediate=fields.integer("moe_intermediate_size", MAX_DIM),
         shared_intermediate=0,
-        layers=_mimo_experts(fields, spec.layers),
+        layers=after(1)(fields, spec.layers),
     )
     spec = replace(spec, caches=tuple(caches), experts=mixture)
     style = Style(qkv_bias="attention_bias")
@@ -149,13 +149,6 @@ def _mimo_kinds(fields: Fields, layers: int) -> tuple[str, ...]:
     if len(pattern) != layers:
         raise fields.wrong("hybrid_layer_pattern", f"a list of {layers} entries")
     return tuple("sliding_attention" if entry else "full_attention" for entry in pattern)
-
-
-def _mimo_experts(fields: Fields, layers: int) -> frozenset[int]:
-    if not fields.has("mlp_layer_types") and isinstance(fields.get("moe_layer_freq"), list):
-        frequency = fields.integers("moe_layer_freq", 1)
-        return frozenset(i for i, has in enumerate(frequency[:layers]) if has)
-    return after(1)(fields, layers)
 
 
 def _two_norms(spec: ModelSpec, names: tuple[str, ...] = FOUR_NORMS[:2]) -> Iterator[TensorGroup]:

@@ -32,7 +32,7 @@ _NEUTRAL: Final = re.compile(
     r"|(?:prune|pruned|mask)_heads|head_mask|head_dropout|.*_dropout(?:_.*)?|initializer.*|init_.*|.*_init(?:_.*)?"
     r"|router_.*|.*_router_.*|.*expert.*(?:dropout|jitter|weights?|scal(?:e|ing).*|bias.*|capacity|parallel.*|backend|dtype)"
     r"|norm_(?:topk|expert).*|ep_size|expert_(?:selection|model).*|.*_checkpointing.*|rope_.*|.*_rope_.*|no_rope_layers|no_rope_layer_interval"
-    r"|num_labels|label2id|id2label|.*_lr_.*|activation_sparsity_pattern|order_of_interleaved_layers|_sliding_window_pattern|cla_share_factor|quantization_config|compression_config"
+    r"|num_labels|label2id|id2label|.*_lr_.*|activation_sparsity_pattern|order_of_interleaved_layers|layer_switch|shared_moe_mode|use_mtp|_sliding_window_pattern|cla_share_factor|quantization_config|compression_config"
     r"|architectures|auto_map|model_type|transformers_version|pretraining_tp|fused?_.*|use_fused.*|.*_kernel_impl"
     r"|max_window_layers|use_sliding_window|.*_impl(?:ementation)?|lm_head_(?:bias|scale|multiplier)|.*multiplier.*"
     r"|vision_feature_layer|mm_.*|unfreeze.*|tune_.*|freeze.*|.*_path|seq_classif.*|classifier.*|tie_.*"
