@@ -34,7 +34,7 @@ def fit_checkpoint(
     except (BadModel, Unsupported) as error:
         about_model = isinstance(error, BadModel) or error.reason == "UnsupportedArchitecture"
         if about_model and error.file is None:
-            is_folder = checkpoint.format == "safetensors"
+            is_folder = checkpoint.format in {"safetensors", "pytorch"}
             error.file = "config.json" if is_folder else checkpoint.path.name
         raise
     return replace(answer, model_file=checkpoint.file)

@@ -97,6 +97,20 @@ class Folder:
                 raise unreadable(name, "it is a Git LFS pointer; fetch the real file", reason)
             yield file, status.st_size
 
+    def read(self, name: str, most: int, reason: str) -> bytes:
+        """All bytes of one small file.
+
+        Raises:
+            BadModel: As ``open``, or more than ``most`` bytes.
+        """
+        with self.open(name, reason) as (file, size):
+            if size > most:
+                raise unreadable(name, f"it has {size} bytes, more than {most}", reason)
+            data = file.read(most + 1)
+        if len(data) > most:  # it grows while it is read
+            raise unreadable(name, f"it has more than {most} bytes", reason)
+        return data
+
 
 def check_structure(text: str) -> None:
     """Refuse JSON that would take far more memory than its text.

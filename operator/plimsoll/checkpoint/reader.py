@@ -1,8 +1,8 @@
 """Which files of a folder are the model, and what they say.
 
 By the rules that engines follow: the index's files and no others; else every ``*.safetensors``
-(without ``consolidated*`` beside ``model*``); else a GGUF file. Never a pickle: ``.bin`` and ``.pt``
-files run code when they are loaded, so they are refused with advice.
+(without ``consolidated*`` beside ``model*``); else PyTorch's ``.bin`` files by the same two rules; else
+a GGUF file. A pickle is looked at and never loaded, because loading it runs it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,34 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.checkpoint import gguf, safetensors
-from plimsoll.checkpoint.files import Folder, check_structure, not_found, unreadable
+from plimsoll.checkpoint import gguf
+from plimsoll.checkpoint.files import Folder, not_found, unreadable
+from plimsoll.checkpoint.shards import (
+    INDEX,
+    MAX_SHARDS,
+    Digests,
+    join,
+    read_index,
+    read_safetensors,
+)
+from plimsoll.checkpoint.torchzip import read_torch
 from plimsoll.core.errors import BadModel
+from plimsoll.core.quantization import quantization_of
 from plimsoll.core.weights import Manifest, TensorKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CONFIG: Final = "config.json"
-INDEX: Final = "model.safetensors.index.json"
+TORCH_INDEX: Final = "pytorch_model.bin.index.json"
+QUANTIZATION: Final = "hf_quant_config.json"
 MAX_CONFIG: Final = 1 << 20
-MAX_INDEX: Final = 1 << 25
-MAX_SHARDS: Final = 1024
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
-_PICKLES: Final = (".bin", ".pt", ".pth")
+_PICKLES: Final = (".pt", ".pth", ".bin")
+#: Files of a training run, not of the model. Source: vLLM, filter_files_not_needed_for_inference.
+_TRAINING: Final = frozenset(
+    {"training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"}
+)
 _CONFIG_REASON: Final = "ConfigUnreadable"
 _WEIGHTS_REASON: Final = "WeightsUnreadable"
 
@@ -40,7 +53,7 @@ class Checkpoint:
         config: Parsed config.json, or GGUF metadata.
         tensors: All tensors; None when only a config was found and weights were not required.
         digest: SHA-256 over file names, headers and config: another model gives another digest.
-        format: ``safetensors``, ``gguf``, or ``config`` without weights.
+        format: ``safetensors``, ``pytorch``, ``gguf``, or ``config`` without weights.
         path: Folder, or file, that was read.
         file: The GGUF file below the folder (first shard); None for a folder.
     """
@@ -84,7 +97,9 @@ def read_checkpoint(
     if CONFIG not in names:
         raise _no_config(path, names, has_tensors=has_tensors)
     if has_tensors:
-        return _read_safetensors(folder, names)
+        return _read_folder(folder, names, *read_safetensors(folder, names))
+    if TORCH_INDEX in names or _torch_files(names):
+        return _read_folder(folder, names, *_read_pytorch(folder, names))
     pickles = [n for n in names if n.endswith(_PICKLES)]
     if require_weights or pickles:
         raise _no_weights(path, pickles)
@@ -109,7 +124,7 @@ def parse_config(data: bytes, name: str = CONFIG) -> dict[str, Any]:
     if len(data) > MAX_CONFIG:
         raise unreadable(name, f"it has more than {MAX_CONFIG} bytes", _CONFIG_REASON)
     try:
-        config = json.loads(data.decode())
+        config = json.loads(data.decode(), object_pairs_hook=_one_value_each)
     except (ValueError, RecursionError) as error:
         raise unreadable(name, f"it is not JSON: {str(error)[:100]}", _CONFIG_REASON) from error
     if not isinstance(config, dict):
@@ -117,85 +132,62 @@ def parse_config(data: bytes, name: str = CONFIG) -> dict[str, Any]:
     return config
 
 
-def _read_bytes(folder: Folder, name: str, most: int, reason: str) -> bytes:
-    with folder.open(name, reason) as (file, size):
-        if size > most:
-            raise unreadable(name, f"it has {size} bytes, more than {most}", reason)
-        return file.read(most + 1)
+def _one_value_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose repeated keys agree; where they do not, readers differ in which one they take."""
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        for key, value in pairs:
+            if document[key] != value:
+                raise ValueError(f"the key {key[:60]!r} is repeated with another value")
+    return document
 
 
 def _read_config_only(folder: Folder, name: str) -> Checkpoint:
-    data = _read_bytes(folder, name, MAX_CONFIG, _CONFIG_REASON)
+    data = folder.read(name, MAX_CONFIG, _CONFIG_REASON)
     digest = _digest([(name, hashlib.sha256(data).hexdigest())])
     return Checkpoint(parse_config(data, name), None, digest, "config", folder.path / name)
 
 
-def _read_safetensors(folder: Folder, names: tuple[str, ...]) -> Checkpoint:
-    config = _read_bytes(folder, CONFIG, MAX_CONFIG, _CONFIG_REASON)
-    parsed = parse_config(config)
-    parts = [(CONFIG, hashlib.sha256(config).hexdigest())]
-    index = _read_index(folder) if INDEX in names else {}
-    shards = sorted(set(index.values())) or _loose_files(names)
-    tensors: dict[str, TensorKind] = {}
-    for shard in shards:
-        with folder.open(shard, _WEIGHTS_REASON) as (file, size):
-            found, header_digest = safetensors.read_header(file, size, shard)
-        parts.append((shard, header_digest))
-        # Two shards may repeat a tensor, the GPU holds it once; two different ones are a mix-up.
-        for name in sorted(tensors.keys() & found.keys()):
-            if tensors[name] != found[name]:
-                raise unreadable(
-                    shard,
-                    f"tensor {name!r:.80} differs from the one in another file",
-                    _WEIGHTS_REASON,
-                )
-        tensors.update(found)
-        for name in found:
-            index.pop(name, None)  # what is left in the end is missing
-    if index:
-        missing = min(index)
-        raise unreadable(
-            index[missing],
-            f"it lacks tensor {missing!r:.80}, which the index promises",
-            _WEIGHTS_REASON,
-        )
-    manifest = Manifest.of(tensors, "safetensors")
-    return Checkpoint(parsed, manifest, _digest(parts), "safetensors", folder.path)
+def _read_folder(
+    folder: Folder, names: tuple[str, ...], manifest: Manifest, digests: Digests
+) -> Checkpoint:
+    """A folder as Hugging Face lays it out: weights, config, perhaps a file about quantisation."""
+    data = folder.read(CONFIG, MAX_CONFIG, _CONFIG_REASON)
+    config = parse_config(data)
+    digests = [*digests, (CONFIG, hashlib.sha256(data).hexdigest())]
+    if QUANTIZATION in names and quantization_of(config) is None:
+        more = folder.read(QUANTIZATION, MAX_CONFIG, _CONFIG_REASON)
+        config["quantization_config"] = parse_config(more, QUANTIZATION)
+        digests.append((QUANTIZATION, hashlib.sha256(more).hexdigest()))
+    return Checkpoint(config, manifest, _digest(digests), manifest.format, folder.path)
 
 
-def _read_index(folder: Folder) -> dict[str, str]:
-    """Tensor name -> file name, from the index."""
-    try:
-        # The bytes are gone once decoded, the text once parsed: an index may have 20 MiB.
-        text = _read_bytes(folder, INDEX, MAX_INDEX, _WEIGHTS_REASON).decode()
-        check_structure(text)
-        document = json.loads(text)
-        del text
-    except (ValueError, RecursionError) as error:
-        raise unreadable(INDEX, f"it is not JSON: {str(error)[:100]}", _WEIGHTS_REASON) from error
-    weight_map = document.get("weight_map") if isinstance(document, dict) else None
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise unreadable(INDEX, "it has no weight_map", _WEIGHTS_REASON)
-    files: dict[str, str] = {}
-    for tensor, file in weight_map.items():
-        if not isinstance(file, str) or not file.endswith(".safetensors"):
-            raise unreadable(
-                INDEX,
-                f"weight_map sends {tensor!r:.80} to {file!r:.80}, no safetensors file",
-                _WEIGHTS_REASON,
-            )
-        weight_map[tensor] = files.setdefault(file, file)  # one text for all tensors of a file
+def _torch_files(names: tuple[str, ...]) -> list[str]:
+    """Without an index: every ``.bin`` of the model."""
+    return [
+        n
+        for n in names
+        if n.endswith(".bin") and n not in _TRAINING and not n.startswith("adapter_")
+    ]
+
+
+def _read_pytorch(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Digests]:
+    index = read_index(folder, TORCH_INDEX, ".bin") if TORCH_INDEX in names else {}
+    files = sorted(set(index.values())) or _torch_files(names)
     if len(files) > MAX_SHARDS:
-        raise unreadable(INDEX, f"weight_map names more than {MAX_SHARDS} files", _WEIGHTS_REASON)
-    return weight_map
-
-
-def _loose_files(names: tuple[str, ...]) -> list[str]:
-    """Without an index: every safetensors file, less Mistral's second copy."""
-    files = [n for n in names if n.endswith(".safetensors") and not n.startswith("adapter_model")]
-    if any(n.startswith("model") for n in files):
-        files = [n for n in files if not n.startswith("consolidated")]
-    return files
+        raise unreadable(files[0], f"it is one of more than {MAX_SHARDS} files", _WEIGHTS_REASON)
+    tensors: dict[str, TensorKind] = {}
+    digests: Digests = []
+    notes: list[str] = []
+    for name in files:
+        with folder.open(name, _WEIGHTS_REASON) as (file, size):
+            found = read_torch(file, size, name)
+        digests.append((name, found.digest))
+        join(tensors, found.tensors, name)
+        if found.note is not None:
+            notes.append(found.note)
+    # Not checked against the index: a name that shares its storage with another is not kept.
+    return Manifest.of(tensors, "pytorch", tuple(notes[:1])), digests
 
 
 def _read_gguf(folder: Folder, name: str) -> Checkpoint:
@@ -264,15 +256,15 @@ def _no_weights(path: Path, pickles: list[str]) -> BadModel:
     if pickles:
         return unreadable(
             pickles[0],
-            "pickled weights run code when loaded and are never read; convert them to safetensors",
+            "a pickle of this kind is never read; convert the weights to safetensors",
             _WEIGHTS_REASON,
         )
     return BadModel(
-        f"the model folder {str(path)[-100:]!r} holds a {CONFIG} but no safetensors or GGUF weights",
+        f"the model folder {str(path)[-100:]!r} holds a {CONFIG} but no weights",
         reason=_WEIGHTS_REASON,
         field="spec.model.source",
     )
 
 
-def _digest(parts: list[tuple[str, str]]) -> str:
+def _digest(parts: Digests) -> str:
     return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()

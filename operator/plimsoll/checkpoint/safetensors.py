@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_HEADER: Final = 1 << 25
 _PREFIX: Final = 8
 _MAX_DIMENSIONS: Final = 64
-_MAX_SIZE: Final = (1 << 63) - 1
+MAX_SIZE: Final = (1 << 63) - 1
 _MEMBERS: Final = frozenset({"dtype", "shape", "data_offsets"})
 
 
@@ -41,6 +41,17 @@ def read_header(file: BinaryIO, size: int, name: str) -> tuple[dict[str, TensorK
     Raises:
         BadModel: The header is not one, or does not match the file.
     """
+    header = read_bytes(file, size, name)
+    digest = sha256(header).hexdigest()
+    return tensors_of(header, size - _PREFIX - len(header), name), digest
+
+
+def read_bytes(file: BinaryIO, size: int, name: str) -> bytes:
+    """The header's bytes, which may still be anything.
+
+    Raises:
+        BadModel: Its length is a lie.
+    """
     prefix = file.read(_PREFIX)
     length = int.from_bytes(prefix, "little")
     # Checked before anything is read or allocated: a hostile length is up to 2^64 - 1.
@@ -49,13 +60,38 @@ def read_header(file: BinaryIO, size: int, name: str) -> tuple[dict[str, TensorK
     header = file.read(length)
     if len(header) < length:
         raise _bad(name, "it was cut off while being read")
-    digest = sha256(header).hexdigest()
+    return header
+
+
+def data_bytes(header: bytes, size: int) -> int:
+    """Bytes of data behind a header in a file of that size."""
+    return size - _PREFIX - len(header)
+
+
+def tensors_of(header: bytes, data: int, name: str) -> dict[str, TensorKind]:
+    """The strict way: every tensor of a header by name.
+
+    Raises:
+        BadModel: Anything that is not a header of exactly ``data`` bytes of tensors.
+    """
     try:
         text = header.decode()
     except UnicodeDecodeError as error:
         raise _bad(name, f"its header is not UTF-8: {error.reason}") from error
-    del header  # only one form of it at a time
-    return _tensors(text, size - _PREFIX - length, name), digest
+    return _tensors(text, data, name)
+
+
+def parse_strictly(text: str, *, floats: bool = False) -> Any:  # noqa: ANN401 - any JSON
+    """JSON without repeated names or NaN, and without fractions unless ``floats``.
+
+    Raises:
+        ValueError: Anything else.
+        RecursionError: Nested too deep.
+    """
+    parse_float = None if floats else _refuse
+    return json.loads(
+        text, object_pairs_hook=_no_repeats, parse_constant=_refuse, parse_float=parse_float
+    )
 
 
 def _tensors(text: str, data: int, name: str) -> dict[str, TensorKind]:
@@ -108,7 +144,7 @@ def _tensor(
     if not isinstance(value, dict) or value.keys() != _MEMBERS:
         raise _bad(name, f"tensor {key!r:.80} lacks or adds a key")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in SAFETENSORS_BITS:
+    if not isinstance(dtype, str):
         raise _bad(name, f"tensor {key!r:.80} has the unknown dtype {dtype!r:.32}")
     if not _are_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
         raise _bad(name, f"tensor {key!r:.80} has the impossible shape {shape!r:.64}")
@@ -117,7 +153,7 @@ def _tensor(
         raise _bad(name, f"tensor {key!r:.80} has the impossible offsets {offsets!r:.64}")
     kind = kinds.get((dtype, tuple(shape)))
     if kind is None:
-        kind = _kind(key, dtype, tuple(shape), name)
+        kind = kind_of(key, dtype, tuple(shape), name)
         kinds[dtype, kind.shape] = kind
     begin, end = offsets
     if end - begin != kind.size:
@@ -127,11 +163,18 @@ def _tensor(
     return begin, end, kind
 
 
-def _kind(key: str, dtype: str, shape: tuple[int, ...], name: str) -> TensorKind:
+def kind_of(key: str, dtype: str, shape: tuple[int, ...], name: str) -> TensorKind:
+    """The kind of tensor ``key`` of file ``name``.
+
+    Raises:
+        BadModel: An unknown dtype, or a size that is beyond any memory or no whole number of bytes.
+    """
+    if dtype not in SAFETENSORS_BITS:
+        raise _bad(name, f"tensor {key!r:.80} has the unknown dtype {dtype!r:.32}")
     bits = SAFETENSORS_BITS[dtype]
     for length in shape:
         bits *= length
-        if bits > _MAX_SIZE * 8:
+        if bits > MAX_SIZE * 8:
             raise _bad(name, f"tensor {key!r:.80} is larger than any memory")
     if bits % 8:
         raise _bad(name, f"tensor {key!r:.80} has {bits} bits, no whole number of bytes")
@@ -156,7 +199,7 @@ def _are_sizes(value: object) -> bool:
         return False
     for item in value:  # noqa: SIM110 - all() with a generator takes four times as long
         # Not isinstance(): True and False are integers to it, and equal to 1 and 0 as keys.
-        if type(item) is not int or not 0 <= item <= _MAX_SIZE:
+        if type(item) is not int or not 0 <= item <= MAX_SIZE:
             return False
     return True
 

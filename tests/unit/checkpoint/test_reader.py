@@ -65,7 +65,7 @@ def model(folder: Path) -> Path:
 
 def names(checkpoint: Checkpoint) -> set[str]:
     assert checkpoint.tensors is not None
-    return set(checkpoint.tensors.tensors)
+    return {part.role.replace("*", str(part.layer), 1) for part in checkpoint.tensors.parts}
 
 
 def refuse(
@@ -181,12 +181,40 @@ def test_no_model_at_all(tmp_path: Path) -> None:
     refuse(tmp_path / "loop", "ModelNotFound")
 
 
-def test_pickles_are_refused_with_advice(folder: Path) -> None:
-    (folder / "pytorch_model.bin").write_bytes(b"\x80\x02c__builtin__\nexec\n.")
-    error = refuse(folder, "WeightsUnreadable", "pytorch_model.bin")
-    assert "safetensors" in error.message
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "consolidated.00.pth"])
+def test_bare_pickles_are_refused(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"\x80\x02c__builtin__\nexec\n.")
+    refuse(folder, "WeightsUnreadable", name)
     with pytest.raises(BadModel):
         plimsoll.fit_path(folder)
+
+
+@pytest.mark.parametrize(("again", "accepted"), [('"llama"', True), ('"qwen2"', False)])
+def test_a_repeated_key_must_repeat_its_value(folder: Path, again: str, accepted: bool) -> None:  # noqa: FBT001
+    text = json.dumps(CONFIG)[:-1] + f', "model_type": {again}}}'
+    (folder / "config.json").write_text(text)
+    if accepted:
+        assert read_checkpoint(folder, require_weights=False).config == CONFIG
+    else:
+        with pytest.raises(BadModel, match="model_type"):
+            read_checkpoint(folder, require_weights=False)
+
+
+def test_infinity_is_a_number_that_configs_hold(folder: Path) -> None:
+    text = json.dumps(CONFIG | {"time_step_limit": [0.0, float("inf")]})  # as Mamba 2's do
+    (folder / "config.json").write_text(text)
+    assert "time_step_limit" in read_checkpoint(folder, require_weights=False).config
+
+
+def test_modelopts_own_file_says_how_the_weights_are_quantised(model: Path) -> None:
+    before = read_checkpoint(model)
+    block = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    (model / "hf_quant_config.json").write_text(json.dumps(block))
+    after = read_checkpoint(model)
+    assert after.config == CONFIG | {"quantization_config": block}
+    assert after.digest != before.digest
+    (model / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"bits": 4}}))
+    assert read_checkpoint(model).config["quantization_config"] == {"bits": 4}
 
 
 def test_a_pickle_beside_safetensors_does_not_count(model: Path) -> None:
