@@ -17,6 +17,8 @@ _MODULES: Final[Mapping[str, str]] = {
     "LightLLM": "lightllm",
     "LlamaCpp": "llamacpp",
     "SGLang": "sglang",
+    "TensorRTLLM": "tensorrtllm",
+    "TGI": "tgi",
 }
 
 

@@ -16,6 +16,7 @@ from plimsoll.core import dtypes
 from plimsoll.core.engines import sglang_cells as cellsof
 from plimsoll.core.engines import sglang_defaults as defaults
 from plimsoll.core.engines.absorb import absorb
+from plimsoll.core.engines.owned import adopt_owned
 from plimsoll.core.engines.peaks import cells_of_heads
 from plimsoll.core.engines.sglang_flags import FLAGS
 from plimsoll.core.engines.sglang_pool import TABLE, WIDEST, Rank, graph_batch
@@ -58,7 +59,7 @@ class SGLang:
         engine_mode = request.mode == "Engine"
         parsed = FLAGS.parse(request.engine_args, owned=engine_mode)
         if engine_mode:
-            request = _adopt_owned(request, parsed.values)
+            request = adopt_owned(FLAGS, request, parsed.values, cellsof.whole)
         stated = parsed.values.get("dtype")
         if stated is not None and stated != "auto":
             given = dtypes.compute(stated, "--dtype")
@@ -172,31 +173,6 @@ class SGLang:
         cells = cellsof.cells(situation.spec, settings, situation.request.tensor)
         rank = Rank(situation, settings, cells)
         return rank.engine() if situation.request.mode == "Engine" else rank.auto()
-
-
-def _adopt_owned(request: SizingRequest, values: Mapping[str, str | None]) -> SizingRequest:
-    """Mode Engine: the engine's own flags fill the fields of the same meaning.
-
-    Raises:
-        BadArgument: Flag and field are both given and differ.
-    """
-    changes: dict[str, int | str] = {}
-    for flag, attribute in FLAGS.fields.items():
-        text = values.get(flag)
-        if flag not in values or (text or "").startswith("-"):  # -1 switches chunked prefill off
-            continue
-        value: int | str = (
-            (text or "auto") if attribute == "kv_cache_dtype" else cellsof.whole(text, flag)
-        )
-        stated = getattr(request, attribute)
-        if stated not in {None, "auto", value} and not (attribute == "tensor" and stated == 1):
-            raise BadArgument(
-                f"--{flag} is {value} but the same setting is {stated} elsewhere; give it once",
-                field=f"--{flag}",
-                value=value,
-            )
-        changes[attribute] = value
-    return replace(request, **changes).validated()  # type: ignore[arg-type]
 
 
 def _version_notes(version: str | None) -> list[str]:
