@@ -93,6 +93,8 @@ STYLES: Final[Mapping[str, Style]] = {
 
 def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     """Read a config of one of these families."""
+    if fields.values.get("n_embed") is not None:  # BLOOM and Falcon: it wins over hidden_size
+        fields = replace(fields, values={**fields.values, "hidden_size": fields.get("n_embed")})
     reader = _READERS.get(family)
     if reader is not None:
         return reader(fields, family, architecture)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 #: Spellings by quantity; the one that a file states wins.
-HIDDEN: Final = ("n_embed", "hidden_size", "n_embd", "d_model", "emb_dim")
+HIDDEN: Final = ("hidden_size", "n_embed", "n_embd", "d_model", "emb_dim")
 HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTHS: Final = ("intermediate_size", "n_inner", "ffn_dim", "dim_ff", "dff", "ffn_hidden_size")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plimsoll.core.arch.decoder import Style, read_decoder
 from plimsoll.core.arch.fields import Fields
 from plimsoll.core.arch.mixtures import SHARED_COUNTS, Mixture, after
-from plimsoll.core.arch.plain import HEADS, HIDDEN, LAYERS
+from plimsoll.core.arch.plain import HEAD_SIZES, HEADS, HIDDEN, LAYERS
 from plimsoll.core.arch.unread import betraying, not_understood, unread_fields
 from plimsoll.core.arch.windows import CHUNKED, FULL, WINDOWED, letters_or_repeating
 from plimsoll.core.errors import Unsupported
@@ -32,6 +32,12 @@ _ENCODERS: Final = (
     "num_encoder_layers",
     "num_decoder_layers",
 )
+#: Other ways to say how many KV heads there are or how wide: they are read for the families that have
+#: them, where it is known which of them counts.
+_OTHER_HEADS: Final = (
+    "multi_query", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_groups", "attn_config",
+    "v_head_dim", "d_kv", "attention_head_size", "global_head_dim", "attn_layers", "attention_chunk_size",
+)  # fmt: skip
 #: Fields that a plain model may state, read or not, because they change no cache.
 _PLAIN: Final = frozenset({"layer_types", "sliding_window", "sliding_window_pattern"})
 
@@ -70,7 +76,7 @@ def read_structure(model_type: str, values: Mapping[str, Any], path: str = "") -
     for names in (LAYERS, HEADS, HIDDEN):
         if not any(fields.has(name) for name in names):
             raise _unsupported(fields, model_type, names[0], "its config does not name")
-    for key in _ENCODERS:
+    for key in (*_ENCODERS, *_OTHER_HEADS):
         if values.get(key):
             raise _unsupported(fields, model_type, key, "its config has")
     listed = values.get("layer_types")
@@ -95,6 +101,8 @@ def read_structure(model_type: str, values: Mapping[str, Any], path: str = "") -
     notes = [
         f"model_type {name} is not known; {where} is read as plain attention of its stated sizes"
     ]
+    if not any(values.get(key) for key in HEAD_SIZES):
+        notes.append("config names no head_dim; hidden / heads is assumed")
     if values.get("sliding_window") and not spec.windowed:
         notes.append("config names a window but not which layers have it; all are counted in full")
     notes += [not_understood(path, key) for key in unread_fields("", values, fields.seen | _PLAIN)]
