@@ -32,6 +32,13 @@ _DICTIONARY: Final = ("collections", "OrderedDict")
 _REBUILD: Final = {
     ("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_tensor"),
 }  # fmt: skip
+#: Newer dtypes have no storage class: the tensor itself names them.
+_REBUILD_TYPED: Final = ("torch._utils", "_rebuild_tensor_v3")
+_TYPES: Final = {
+    "float8_e4m3fn": ("F8_E4M3", 1), "float8_e5m2": ("F8_E5M2", 1), "float8_e8m0fnu": ("F8_E8M0", 1),
+    "float8_e4m3fnuz": ("F8_E4M3FNUZ", 1), "float8_e5m2fnuz": ("F8_E5M2FNUZ", 1),
+    "uint16": ("U16", 2), "uint32": ("U32", 4), "uint64": ("U64", 8),
+}  # fmt: skip
 _PARAMETER: Final = ("torch._utils", "_rebuild_parameter")
 _WRAPPERS: Final = ("model", "state_dict", "module")
 
@@ -105,7 +112,15 @@ def tensors_in(code: bytes) -> dict[str, Seen]:
             handler(machine, argument)
         found: dict[str, Seen] = {}
         _collect(_unwrapped(machine.pop()), found)
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError, OverflowError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise Unfamiliar(type(error).__name__) from error
     if not found:
         raise Unfamiliar("it names no tensors")
@@ -227,16 +242,23 @@ def _reduce(machine: _Machine, argument: object) -> None:
     if not isinstance(name, _Name) or not isinstance(arguments, tuple):
         raise Unfamiliar("a call of something else than a name")
     if tuple(name) in _REBUILD:
-        storage, _, shape = arguments[:3]
-        if not isinstance(storage, _Storage) or not _is_shape(shape):
-            raise Unfamiliar("a tensor without a storage")
-        machine.stack.append(Seen(storage.dtype, storage.width, shape, storage.key))
+        machine.stack.append(_seen(arguments))
+    elif tuple(name) == _REBUILD_TYPED:
+        dtype, width = _TYPES[arguments[6].name]
+        machine.stack.append(_seen(arguments)._replace(dtype=dtype, width=width))
     elif tuple(name) == _PARAMETER:
         machine.stack.append(arguments[0] if isinstance(arguments[0], Seen) else None)
     elif tuple(name) == _DICTIONARY and not arguments:
         machine.stack.append({})
     else:
         raise Unfamiliar(f"{name.module[:40]}.{name.name[:40]}")
+
+
+def _seen(arguments: tuple[Any, ...]) -> Seen:
+    storage, _, shape = arguments[:3]
+    if not isinstance(storage, _Storage) or not _is_shape(shape):
+        raise Unfamiliar("a tensor without a storage")
+    return Seen(storage.dtype, storage.width, shape, storage.key)
 
 
 def _is_shape(value: object) -> bool:

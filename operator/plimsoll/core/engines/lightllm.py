@@ -81,7 +81,7 @@ class LightLLM:
     default_port: ClassVar[int] = 8000
     health_path: ClassVar[str] = "/health"
     default_command: ClassVar[tuple[str, ...]] = ("python", "-m", "lightllm.server.api_server")
-    formats: ClassVar[frozenset[str]] = frozenset({"safetensors"})
+    formats: ClassVar[frozenset[str]] = frozenset({"safetensors", "pytorch"})
     kv_dtypes: ClassVar[Mapping[str, str]] = KV_TYPES
     token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret; windows are ignored
 
