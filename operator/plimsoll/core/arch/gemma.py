@@ -20,7 +20,8 @@ def bidirectional_window(fields: Fields) -> int | None:
     The switch is a flag (Gemma 3) or the word ``all`` (Gemma 4).
     """
     window = stated_window(fields)
-    if window and fields.get("use_bidirectional_attention") in {True, "all"}:
+    switch = fields.get("use_bidirectional_attention")
+    if window and (switch is True or switch == "all"):
         return window // 2 + 1
     return window
 

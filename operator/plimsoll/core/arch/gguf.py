@@ -68,6 +68,7 @@ _PERIODS: Final[Mapping[str, _Period]] = {
     "plamo3": _Period(8),
     "smallthinker": _Period(4, first=True),
 }
+_FLAGS: Final = (False, True)  # a tuple: what is looked up may be a list
 #: llama.cpp reads the window of these and then keeps every token all the same.
 _WINDOWLESS: Final = frozenset({"phi3", "phimoe", "llama"})
 #: Parts of keys that tell a model with states, an encoder, or another kind of cache.
@@ -231,7 +232,7 @@ def _windows(fields: Fields, name: str, layers: int) -> tuple[frozenset[int], in
         return frozenset(), None
     pattern: Any = fields.get(f"{key}_pattern")
     if isinstance(pattern, list):
-        if len(pattern) < layers or not all(entry in {0, 1} for entry in pattern):
+        if len(pattern) < layers or any(entry not in _FLAGS for entry in pattern):
             raise fields.wrong(f"{key}_pattern", f"a list of {layers} flags")
         return frozenset(i for i in range(layers) if pattern[i]), window
     length = fields.optional(f"{key}_pattern", MAX_LAYERS, least=0)

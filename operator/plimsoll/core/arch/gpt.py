@@ -168,7 +168,7 @@ def _falcon(fields: Fields, family: str, architecture: str) -> ModelSpec:
     if not new:
         kv_heads = 1 if fields.flag("multi_query", default=True) else None
     values["num_key_value_heads"] = kv_heads
-    norms = NORMS
+    norms: tuple[str, ...] = NORMS
     if fields.flag("parallel_attn", default=True):
         norms = NORMS[: fields.optional("num_ln_in_parallel_attn", 2, quiet=True) or 1 + new]
     bias = "bias"

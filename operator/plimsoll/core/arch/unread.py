@@ -50,7 +50,7 @@ def unread_fields(
     row = defaults_of(model_type)
     known = row.keys() | row.get("#alias", {}).keys() | row.get("#sub", {}).keys()
     for key, value in values.items():
-        if not value or not isinstance(key, str) or key in seen or key in known:
+        if not value or key in seen or key in known:
             continue
         if _MEMORY.search(key) and not _NEUTRAL.fullmatch(key):
             yield key

@@ -93,7 +93,12 @@ def test_a_field_that_speaks_of_another_memory_is_refused_by_name(
 
 
 def test_such_a_field_that_is_off_says_nothing() -> None:
-    off = {"kv_lora_rank": None, "use_cla": False, "num_kv_shared_layers": 0, "block_configs": []}
+    off: dict[str, Any] = {
+        "kv_lora_rank": None,
+        "use_cla": False,
+        "num_kv_shared_layers": 0,
+        "block_configs": [],
+    }
     assert len(read_spec(PLAIN | off).notes) == 1
 
 
