@@ -84,9 +84,9 @@ def _kind(fields: Fields, path: str, values: Mapping[str, Any], usual: str) -> s
     """The text model's type: as stated, by its class, or the usual one."""
     kind = values.get("model_type")
     classes = values.get("architectures")
-    if kind in {None, ""} and isinstance(classes, list) and classes and isinstance(classes[0], str):
+    if kind in (None, "") and isinstance(classes, list) and classes and isinstance(classes[0], str):
         kind = _CLASSES.get(classes[0]) or type_of(classes[0])
-    if kind in {None, ""}:
+    if kind in (None, ""):
         kind = usual
         fields.notes.append(f"{path}model_type is not stated; {usual} is assumed")
     if kind == "deepseek_v2" and values.get("use_mla") is False:

@@ -181,7 +181,9 @@ def davit(fields: Fields, prefix: str) -> Iterator[TensorGroup]:
     )
     depths = fields.integers("depths", MAX_LAYERS) or (1, 1, 9, 1)
     kernels = fields.integers("patch_size", MAX_DIM) or (7, 3, 3, 3)
-    before = fields.get("patch_prenorm") or (False, True, True, True)
+    before = fields.get("patch_prenorm")
+    if not isinstance(before, list):
+        before = [False, True, True, True]
     ratio = fields.number("mlp_ratio", 1024, default=4.0)
     read = or_default(fields, "in_channels", MAX_DIM, 3)
     for stage, (size, depth, kernel) in enumerate(zip(widths, depths, kernels, strict=False)):
