@@ -89,7 +89,9 @@ def make_model(folder: Path, shards: int, per_shard: int) -> int:
         size += write_shard(folder / name, part)
         places |= {tensor: name for tensor, _ in part}
     index = {"metadata": {"total_size": 0}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    # As transformers' save_pretrained writes it.
+    text = json.dumps(index, indent=2, sort_keys=True) + "\n"
+    (folder / "model.safetensors.index.json").write_text(text)
     return size
 
 
@@ -100,7 +102,9 @@ def write_shard(path: Path, part: list[tuple[str, list[int]]]) -> int:
     for name, shape in part:
         start, end = end, end + 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
+    text = json.dumps(
+        header, separators=(",", ":")
+    ).encode()  # as the safetensors library writes it
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         file.truncate(8 + len(text) + end)

@@ -54,8 +54,8 @@ def _count(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Digests] |
         digests.append((shard, sha256(header).hexdigest()))
     if index is not None and index.fingerprint != tally.fingerprint():
         return None
-    # An index that names every tensor once, and the same ones as the files, still may name one twice.
-    if len(shards) > 1 and tally.repeats():
+    # An index may promise what the files hold and still repeat a name, unless its names ascend.
+    if len(shards) > 1 and not (index is not None and index.sorted) and tally.repeats():
         return None
     return Manifest(tally.parts(), "safetensors"), digests
 

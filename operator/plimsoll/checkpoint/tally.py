@@ -15,7 +15,8 @@ import json
 import re
 from array import array
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import lt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from plimsoll.checkpoint.safetensors import MAX_SIZE, kind_of, parse_strictly
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _BLOCK: Final = 1 << 18
 _MAX_METADATA: Final = 1 << 16
-_EXPERT: Final = re.compile(rb"\.experts\.[0-9]+")
+_EXPERT: Final = re.compile(rb"\.experts\.[0-9]{1,9}(?![^.\"])")  # in names joined by quotes
 _STARRED: Final = b".experts.*"
 _NAME: Final = re.compile(rb"[ !#-\[\]-~]*")  # printable ASCII without quote and backslash
 _METADATA: Final = b'"__metadata__":'
@@ -185,10 +186,12 @@ class IndexScan(NamedTuple):
     Attributes:
         files: The files that it names.
         fingerprint: As ``Tally.fingerprint``, of the tensors that it promises.
+        sorted: Its names ascend, as transformers writes them: then none is repeated.
     """
 
     files: frozenset[bytes]
     fingerprint: tuple[int, int]
+    sorted: bool
 
 
 _MAP: Final = re.compile(rb'"weight_map"[ \n\r\t]*:[ \n\r\t]*\{')
@@ -208,6 +211,7 @@ def scan_index(file: BinaryIO, most_files: int) -> IndexScan | None:
     rest, text = head[: opening.end() - 1], head[opening.end() :]
     files: set[bytes] = set()
     count = total = 0
+    ascending, before = True, b""
     while True:
         closing = text.find(b"}")
         cut = closing if closing >= 0 else text.rfind(b'",') + 2  # 1 when there is none
@@ -217,6 +221,8 @@ def scan_index(file: BinaryIO, most_files: int) -> IndexScan | None:
             return None
         count += len(names)
         total += sum(map(hash, names))
+        ascending = ascending and before < names[0] and all(map(lt, names, islice(names, 1, None)))
+        before = names[-1]
         if closing >= 0:
             break
         text = text[cut:] + file.read(_BLOCK)
@@ -227,7 +233,7 @@ def scan_index(file: BinaryIO, most_files: int) -> IndexScan | None:
         return None
     if file.read(1) or not isinstance(document, dict) or document.get("weight_map") != {}:
         return None
-    return IndexScan(frozenset(files), (count, total))
+    return IndexScan(frozenset(files), (count, total), ascending)
 
 
 def _entries(text: bytes, files: set[bytes], *, last: bool) -> list[bytes] | None:

@@ -103,6 +103,17 @@ def test_blocks_join_without_a_seam() -> None:
 
 
 #: What must be left to the strict way, whatever that says.
+ODD_NAMES = ("x.experts.7.w", "x.experts.7", "x.experts.7a.w", "experts.7.3.w", "x.experts.7.3.w",
+             "x.experts.1234567890.w", "x.experts.*.w", "x.experts.7.experts.8.w", "", ".", "3")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_roles_of_odd_names_are_the_same(name: str) -> None:
+    document, data = entries({name: (2,)})
+    header = json.dumps(document, separators=(",", ":"))
+    assert quick(header, data) == strict(header, data) is not None
+
+
 IRREGULAR = {
     "hole": COMPACT.replace("[0,160]", "[0,159]", 1),
     "late": COMPACT.replace("[160,176]", "[161,177]", 1),
@@ -161,7 +172,8 @@ def test_one_changed_byte_is_accepted_by_both_or_by_the_strict_way_alone(
 
 
 PIECES = ['{"', '"', '":', "{", "}", ",", "]},", '"dtype":"BF16"', '"shape":[', "8", '],"data_offsets":[',
-          "0,16", "16,32", "]}", "a", ".experts.1", " ", '{"a":{"dtype":"BF16","shape":[8],"data_offsets":[0,16]}']  # fmt: skip
+          "0,16", "16,32", "]}", "a", ".experts.1", " ",
+          '{"a":{"dtype":"BF16","shape":[8],"data_offsets":[0,16]}']  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.sampled_from([0, 16, 32]))
@@ -185,6 +197,7 @@ def test_an_index(indent: int | str | None, sort: bool) -> None:  # noqa: FBT001
     assert found is not None
     assert sorted(found.files) == sorted({name.encode() for name in FILES.values()})
     assert found.fingerprint == (len(FILES), sum(hash(name.encode()) for name in FILES))
+    assert found.sorted is sort
     assert scan_index(io.BytesIO(text), 2) is None
 
 

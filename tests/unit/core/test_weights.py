@@ -62,6 +62,8 @@ def held(name: str, shape: tuple[int, ...], rules: ShardRules, dtype: str = "BF1
         ("lm_head.weight", "lm_head.weight", -1),
         ("h.0.mlp.fc1.bias", "h.*.mlp.fc1.bias", 0),
         ("blk.12.attn_q.weight", "blk.*.attn_q.weight", 12),
+        ("x.experts.7.y.3.w", "x.experts.*.y.*.w", 3),
+        ("7.experts", "*.experts", 7),
         ("a.²", "a.²", -1),
         ("a." + "9" * 5000, "a." + "9" * 5000, -1),
         ("", "", -1),

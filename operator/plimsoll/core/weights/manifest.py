@@ -39,7 +39,7 @@ class Part(NamedTuple):
     """What tensors have in common that are treated alike.
 
     ``role`` is the name with ``*`` in the place of numbers between dots, ``layer`` the first of those
-    numbers (``NO_LAYER`` without one).
+    numbers that is not an expert's (``NO_LAYER`` without one).
     """
 
     role: str
@@ -85,7 +85,7 @@ def role_of(name: str) -> tuple[str, int]:
     pieces = name.split(".")
     for index, piece in enumerate(pieces):
         if piece.isdecimal() and piece.isascii() and len(piece) <= _MAX_DIGITS:
-            if layer == NO_LAYER:
+            if layer == NO_LAYER and pieces[index - 1 : index] != ["experts"]:
                 layer = int(piece)
             pieces[index] = "*"
     return ".".join(pieces), layer
