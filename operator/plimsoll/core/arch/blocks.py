@@ -27,14 +27,18 @@ def linear(
         yield TensorGroup(f"{name}.bias", (width_out,), indices)
 
 
-def norm(name: str, width: int, indices: Indices = None, *, bias: bool = False) -> Iterator[TensorGroup]:
+def norm(
+    name: str, width: int, indices: Indices = None, *, bias: bool = False
+) -> Iterator[TensorGroup]:
     """An RMS norm, or a layer norm when it has a bias."""
     yield TensorGroup(f"{name}.weight", (width,), indices)
     if bias:
         yield TensorGroup(f"{name}.bias", (width,), indices)
 
 
-def embeddings(vocab: int, hidden: int, *, tied: bool, head_bias: bool = False) -> Iterator[TensorGroup]:
+def embeddings(
+    vocab: int, hidden: int, *, tied: bool, head_bias: bool = False
+) -> Iterator[TensorGroup]:
     """Input embedding and output head."""
     yield TensorGroup("model.embed_tokens.weight", (vocab, hidden))
     if not tied:
@@ -134,7 +138,9 @@ def llama_like(
     return tuple(groups)
 
 
-def mixture_of(spec: ModelSpec, indices: Indices, *, shared_gate: bool = True) -> Iterator[TensorGroup]:
+def mixture_of(
+    spec: ModelSpec, indices: Indices, *, shared_gate: bool = True
+) -> Iterator[TensorGroup]:
     """Router, routed experts and the shared one with its gate."""
     mixture = spec.experts
     if mixture is None:
@@ -146,7 +152,10 @@ def mixture_of(spec: ModelSpec, indices: Indices, *, shared_gate: bool = True) -
     )
     if mixture.shared_intermediate:
         yield from gated_mlp(
-            f"{prefix}.shared_expert", indices, hidden=spec.hidden, width=mixture.shared_intermediate
+            f"{prefix}.shared_expert",
+            indices,
+            hidden=spec.hidden,
+            width=mixture.shared_intermediate,
         )
         if shared_gate:
             yield from linear(f"{prefix}.shared_expert_gate", 1, spec.hidden, indices)

@@ -213,7 +213,9 @@ class ModelSpec:
         if self.encoder is not None:
             return "EncoderDecoder"
         if not self.caches:
-            return "StateSpace" if any(s.kind.startswith("mamba") for s in self.states) else "Linear"
+            return (
+                "StateSpace" if any(s.kind.startswith("mamba") for s in self.states) else "Linear"
+            )
         if self.states:
             return "Hybrid"
         if self.latent:
