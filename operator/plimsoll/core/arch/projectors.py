@@ -28,7 +28,7 @@ mm_soft_emb_norm v
 """
 _IDEFICS3: Final = "proj t v*scale_factor:2*scale_factor:2"
 _IDEFICS2: Final = """
-h = perceiver.hidden_size
+h = t
 q = perceiver.resampler_n_heads * perceiver.resampler_head_dim
 k = perceiver.num_key_value_heads * perceiver.resampler_head_dim
 modality_projection.{gate,up}_proj text.w v
@@ -66,7 +66,7 @@ qformer.layernorm h +b
 @N qformer.layers.*.query.LayerNorm h +b
 """
 _BLIP2: Final = f"""
-{_QFORMER}
+{_QFORMER.replace("qformer.encoder_hidden_size", "v")}
 =query_tokens num_query_tokens h
 language_projection t h +b
 """
@@ -95,8 +95,7 @@ conv_upsampler2 4*n 2*n 3 3
 multimodal_projector t t +b
 """
 _MUSE: Final = """
-wide = v * vision.merge_size * vision.merge_size
-fc1 projector_hidden_size wide
+fc1 projector_hidden_size out_hidden_size
 fc2 projector_hidden_size projector_hidden_size
 vision_projection t projector_hidden_size
 """
@@ -137,10 +136,10 @@ _MOLMO2: Final = """
 h = adapter.hidden_size
 q = adapter.num_attention_heads * adapter.head_dim
 two = 2 * v
-pooling.q_proj q two +b
-pooling.{k,v}_proj adapter.num_key_value_heads*adapter.head_dim two +b
-pooling.o_proj h q +b
-{gate,up}_proj adapter.intermediate_size h
+pooling.q_proj q two +b?adapter.attention_bias
+pooling.{k,v}_proj adapter.num_key_value_heads*adapter.head_dim two +b?adapter.attention_bias
+pooling.o_proj h q +b?adapter.attention_bias
+{gate,up}_proj adapter.intermediate_size h +b?adapter.mlp_bias
 down_proj adapter.text_hidden_size adapter.intermediate_size
 """
 _KOSMOS: Final = """
@@ -209,7 +208,7 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "vipllava": (
         "wide = v * #vision_feature_layers:5\nprojector_layernorm wide +b\nlinear_1 t wide +b\nlinear_2 t t +b"
     ),
-    "paligemma": "linear t v +b",
+    "paligemma": "linear projection_dim v +b",
     "gemma3": _GEMMA3,
     "shieldgemma2": _GEMMA3,
     "gemma4": "?v embedding_projection t v\n?a embed_audio t audio.output_proj_dims:1536",
@@ -240,12 +239,15 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "audioflamingo3": "linear_1 t a +b?projector_bias\nlinear_2 t t +b?projector_bias",
     "musicflamingo": "linear_1 t a +b?projector_bias\nlinear_2 t t +b?projector_bias",
     "glmasr": "linear_1 2*t audio.w +b\nlinear_2 t 2*t +b",
-    "moss_transcribe_diarize": "linear_1 t 4*a +b\nlinear_2 t t +b\nnorm t +b",
+    "moss_transcribe_diarize": "linear_1 t 4*a +b?projector_bias:1\nlinear_2 t t +b?projector_bias:1\nnorm t +b",
     "qwen3_asr": "linear_1 a a +b\nlinear_2 audio.out:3584 a +b",
     "omniasr": "projector t a +b",
     "granite_speech": _GRANITE_SPEECH,
     "granite_speech_plus": _GRANITE_SPEECH,
-    "fun_asr_nano": ("linear_1 2048 a +b\nlinear_2 t 2048 +b\nvit 2 t t/4"),
+    "fun_asr_nano": ((
+        "P = adaptor.projector_hidden_size:2048\nlinear_1 P a +b\nlinear_2 t P +b\n"
+        "vit adaptor.num_hidden_layers:2 t adaptor.intermediate_size:256"
+    )),
     "got_ocr2": _SAM_UP,
     "pp_chart2table": _SAM_UP,
     "deepseek_vl": _PLAIN2,
@@ -284,7 +286,7 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "minimax_m3_vl": (
         "P = projector_hidden_size\nlinear_1 P v +b\nlinear_2 t P +b\nmerge_linear_1 P 4*t +b\nmerge_linear_2 t P +b"
     ),
-    "mllama": ("multi_modal_projector t v*(#vision.intermediate_layers_indices:5+1) +b"),
+    "mllama": ("multi_modal_projector t vision.vision_output_dim:7680 +b"),
     "llama4": "linear_1 t vision.vision_output_dim:7680",
     "step3p7": "projector t 4*v +b?projector_bias",
     "ovis2": "visual_embeddings_table vision.vocab_size d",

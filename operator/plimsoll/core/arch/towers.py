@@ -243,7 +243,7 @@ def _vit(words: list[str], scope: Scope, prefix: str) -> Iterator[TensorGroup]:
     """Layers of a vision transformer.
 
     Options after the sizes: ``bias=qkvo`` which projections have one; ``norm=rms``; ``mlp=gated``
-    or ``gated+b``; ``mlp=plain-b`` without biases; ``scale`` for one vector at each branch;
+    ``gated+b`` or ``gated+b?flag``; ``scale`` for one vector at each branch;
     ``head=N`` for norms of q and k over N; ``kv=N`` for their width; ``q=N`` for the queries'.
     """
     layers, width, inner = words[:3]
@@ -259,9 +259,9 @@ def _vit(words: list[str], scope: Scope, prefix: str) -> Iterator[TensorGroup]:
         )
     ]  # fmt: skip
     lines.append(f"{name}.*.layer_norm{{1,2}} {width}{norm}")
-    mlp = options.get("mlp", "plain")
-    rest = "" if mlp in ("gated", "plain-b") else " +b"
-    if mlp.startswith("gated"):
+    kind, stated, condition = options.get("mlp", "plain+b").partition("+b")
+    rest = " +b" if stated and (not condition or scope.holds(condition[1:])) else ""
+    if kind == "gated":
         lines.append(f"{name}.*.mlp.{{gate,up}}_proj {inner} {width}{rest}")
         lines.append(f"{name}.*.mlp.down_proj {width} {inner} {rest or options.get('down', '')}")
     else:

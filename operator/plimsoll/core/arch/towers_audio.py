@@ -42,9 +42,9 @@ vit L d w norm=rms bias=qvo mlp=gated down=+b q=H*head_dim
 norm d
 """
 _OMNIASR: Final = """
-subsampling.conv_layers.0.conv conv_dim 1 10 +b
+subsampling.conv_layers.0.conv conv_dim 1 10 +b?conv_bias
 subsampling.conv_layers.rest.conv conv_dim conv_dim 16
-=subsampling.conv_layers.rest.conv.bias 6 conv_dim
+?conv_bias =subsampling.conv_layers.rest.conv.bias 6 conv_dim
 =subsampling.conv_layers.layer_norm 14 conv_dim
 subsampling.layer_norm conv_dim +b
 subsampling.projection d conv_dim +b
@@ -55,15 +55,17 @@ layer_norm d +b
 _GRANITE: Final = """
 h = hidden_dim
 wide = h * conv_expansion_factor
-side = h / H
+!dim_head side = h / H
+?dim_head side = dim_head
+inner = side * H
 input_linear h input_dim +b
 @L layers.*.{ff1,ff2}.pre_norm h +b
 @L layers.*.{ff1,ff2}.up_proj h*feedforward_mult h +b
 @L layers.*.{ff1,ff2}.down_proj h h*feedforward_mult +b
 @L layers.*.attn.pre_norm h +b
-@L layers.*.attn.to_q h h
-@L layers.*.attn.to_kv 2*h h
-@L layers.*.attn.to_out h h +b
+@L layers.*.attn.to_q inner h
+@L layers.*.attn.to_kv 2*inner h
+@L layers.*.attn.to_out h inner +b
 @L layers.*.attn.rel_pos_emb 2*max_pos_emb+1 side
 @L layers.*.conv.norm h +b
 @L layers.*.conv.up_conv 2*wide h 1 +b
@@ -149,7 +151,9 @@ input_proj d 32*32
 output_proj output_proj_dims:1536 d +b
 """
 _DIFFUSION: Final = """
-noisy_images_proj d latent_size
+d = text.d
+latent = audio.d
+noisy_images_proj d latent
 cond_proj d d
 timestep_proj.fc1 d frequency_embedding_size
 timestep_proj.fc2 d d
@@ -158,7 +162,7 @@ timestep_proj.fc2 d d
 @L layers.*.norm d
 @L layers.*.linear 3*d d
 final_layer.linear_1 2*d d
-final_layer.linear_2 latent_size d
+final_layer.linear_2 latent d
 """
 
 #: model_type of a tower's config -> its tensors.
@@ -167,7 +171,10 @@ AUDIO: Final[Mapping[str, str]] = {
     "voxtral_encoder": _WHISPER,
     "audioflamingo3_encoder": _WHISPER,
     "moss_transcribe_diarize_audio": _WHISPER,
-    "glmasr_encoder": f"{_CONVS}\nvit L d w bias=qvo\nnorm d +b",
+    "glmasr_encoder": (
+        "!num_key_value_heads k = d\n?num_key_value_heads k = num_key_value_heads*d/H\n"
+        f"{_CONVS}\nvit L d w bias=qvo kv=k\nnorm d +b"
+    ),
     "qwen2_5_omni_audio_encoder": _OMNI25,
     "qwen3_omni_moe_audio_encoder": f"{_OMNI3}\nproj1 d d +b\nproj2 out:3584 d +b",
     "qwen3_asr_encoder": _OMNI3,

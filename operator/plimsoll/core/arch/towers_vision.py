@@ -88,7 +88,7 @@ side = image_size / p
 global = #global_attn_indexes
 ?use_abs_pos:1 =pos_embed 1 side side d
 patch_embed d c p p +b
-vit L d inner bias=qkvo
+vit L d inner bias=o+qkv?qkv_bias:1
 ?use_rel_pos:1 @global =rel_pos_full.*.{h,w} 2*side-1 d/H
 ?use_rel_pos:1 @L-global =rel_pos_window.*.{h,w} 2*window_size-1 d/H
 neck.conv1 neck d 1 1
@@ -119,13 +119,13 @@ side = image_size / p
 middle = w
 position_embedding side*side d
 patch_embed d c temporal_patch_size:2 p p +b
-vit L d out norm=rms bias=qkvo?attention_bias mlp=gated
+vit L d out norm=rms bias=qkv?attention_bias mlp=gated
 post_conv_layernorm d
 {_GLM_MERGER}
 """
 _GLM_OCR_BODY: Final = f"""
 patch_embed d c temporal_patch_size:2 p p +b
-vit L d w norm=rms bias=qkvo?attention_bias mlp=gated+b head=d/H
+vit L d w norm=rms bias=qkvo?attention_bias mlp=gated+b?attention_bias head=d/H
 {_GLM_MERGER}
 """
 _PIXTRAL: Final = """
@@ -138,7 +138,7 @@ side = image_size / p
 =class_embedding 1 1 d
 =position_embedding 1 side*side+1 d
 patch_embedding d 3 p p +b
-vit L d w
+vit L d w bias=o+qkv?qkv_bias:1
 post_layernorm d +b
 """
 _MUSE: Final = """
@@ -185,7 +185,7 @@ vit L d w norm=rms bias= mlp=gated q=H*head_dim kv=num_key_value_heads*head_dim 
 _STEP: Final = """
 side = image_size / p
 patch_embedding d c p p
-position_embedding max_position_embeddings d
+position_embedding side*side d
 pre_layernorm d +b
 vit L d d*mlp_ratio scale
 downsampler1 2*d d 3 3 +b
@@ -218,7 +218,7 @@ side = image_size / p
 patch_embedding d c p p +b
 position_embedding side*side d
 {rms,embeddings_rms}_norm d
-vit L d w norm=rms bias=qkvo?qkv_bias mlp=gated
+vit L d w norm=rms bias=qkvo?qkv_bias mlp=gated+b?mlp_bias
 head_linear vocab_size-num_visual_indicator_tokens d*hidden_stride*hidden_stride
 head_norm vocab_size-num_visual_indicator_tokens +b
 """
@@ -259,7 +259,7 @@ patch_merger.before_rms d
 _MOLMO2: Final = """
 =positional_embedding num_position_embeddings:729 d
 patch_embedding d c*p*p +b
-vit L d w
+vit L d w bias=qkvo?attention_bias q=H*head_dim kv=num_key_value_heads*head_dim
 """
 _RADIO: Final = """
 side = max_img_size / p
@@ -292,12 +292,12 @@ patch_embedding d c p p +b
 position_embedding image_side*image_side+1 d
 vit L d w
 =patch_merger.image_newline 4*d
-=patch_merger.image_{begin,end,sep} out
+=patch_merger.image_{begin,end,sep} text.d
 patch_merger.proj_conv 2*d d m m +b
 patch_merger.proj_out 4*d 2*d 1 1 +b
-patch_merger.mlp out 4*d +b
+patch_merger.mlp text.d 4*d +b
 patch_merger.before_rms d
-patch_merger.after_rms out
+patch_merger.after_rms text.d
 """
 
 #: model_type of a tower's config -> its tensors.

@@ -38,6 +38,7 @@ PARTS: Final[Mapping[str, str]] = {
     "perceiver_config": "perceiver",
     "protein_encoder_config": "protein_encoder",
     "adapter_config": "adapter",
+    "adaptor_config": "adaptor",
     "acoustic_tokenizer_encoder_config": "acoustic",
     "semantic_tokenizer_encoder_config": "semantic",
     "semantic_model_config": "semantic",
@@ -99,6 +100,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     if family in _TIED_BY_TEXT:
         tied = tied or spec.tied
     fields.seen.update(_OF_ROTATION.get(family, ()))
+    # Many files repeat sizes of the text model beside it.
+    fields.seen.update(
+        key for key, value in fields.values.items() if text.fields.get(key) == value
+    )
     spec = replace(
         tie(spec, tied=tied),
         family=text.model_type,

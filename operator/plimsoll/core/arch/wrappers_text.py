@@ -50,6 +50,7 @@ def _further(layout: str) -> Callable[[Fields, ModelSpec], Iterator[TensorGroup]
             "s": spec.key_dim,
             "n": spec.layers,
             "q": spec.heads * spec.key_dim,
+            "k": spec.kv_heads * spec.key_dim,
         }
         yield from tensors(
             layout, Scope(fields, {}, {**named, "wide": spec.intermediate}), "model."
@@ -62,7 +63,8 @@ _EVOLLA: Final = """
 every = n / aligner_num_add_layers
 count = n / every
 @count =layers.*.adapter.gate_{attention,ffw} 1
-@count layers.*.adapter.{query,key_protein,value_protein,out_proj} t t +b?aligner_enable_bias
+@count layers.*.adapter.{query,key_protein,value_protein} t t +b
+@count layers.*.adapter.out_proj t t +b?aligner_enable_bias
 @count layers.*.adapter.attention_norm t
 @count layers.*.adapter.ff.norm t +b
 @count layers.*.adapter.ff.fc1 t*aligner_ffn_mult t
@@ -96,7 +98,7 @@ _STYLES: Final[Mapping[str, Style]] = {
         ),
     ),
     "chameleon": replace(
-        _BIASED, extras=_further("@n =layers.*.self_attn.{q,k}_norm.{weight,bias} q/s s")
+        _BIASED, extras=_further("@n =layers.*.self_attn.q_norm.{weight,bias} q/s s\n@n =layers.*.self_attn.k_norm.{weight,bias} k/s s")
     ),
     "evolla": replace(_BIASED, extras=_further(_EVOLLA)),
     "phi4_multimodal": Style(rule=all_windowed),
