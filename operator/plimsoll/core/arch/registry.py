@@ -42,6 +42,7 @@ _MODULES: Final[Mapping[str, str]] = {
         "mimo_v2_flash muse_spark_text"
     ),
     "dbrx": "dbrx",
+    "lara": "lara_mini",
     "gpt": (
         "RefinedWeb RefinedWebModel biogpt bloom codegen cpmant ctrl falcon gpt2 gpt_bigcode gpt_neo "
         "gpt_neox gpt_neox_japanese gptj imagegpt jais2 modernbert-decoder mpt nemotron openai-gpt opt "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MEMORY: Final = re.compile(
     r"window|cache|(?:^|_)kv(?:_|$)|qkv|(?:^|_)heads?(?:_|$)|(?:^|_)layers?(?:_|$)|state|share|latent|lora"
     r"|index|compress|conv|mamba|ssm|recurr|expert|mtp|nextn|loop|hybrid|pattern|linear_attn|attn_type"
-    r"|block_type|block_config|attention_type|retention|memory|cross_attention|use_cla|use_mla"
+    r"|block_type|block_config|attention_type|retention|memory|(?:^|_)mem_|cross_attention|use_cla|use_mla"
 )
 
 #: Fields with such words that change no size: switches of training and of other programs, constants

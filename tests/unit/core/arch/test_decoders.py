@@ -35,7 +35,7 @@ def test_cache_and_parameters_equal_the_measured_ones(record: dict[str, Any]) ->
             record["all_full"],
             record["windows_honoured"],
             record["window"],
-            0,
+            record["state"],
         )
 
 
