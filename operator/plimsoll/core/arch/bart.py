@@ -99,6 +99,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     if not alone:
         tensors += _encoder(fields, spec)
     if family == "nllb-moe":
+        fields.seen |= {
+            "num_sparse_encoder_layers",
+            "num_sparse_decoder_layers",
+        }  # the steps decide
         spec = replace(spec, experts=_experts(fields, spec))
     spec = replace(spec, tensors=tuple(tensors))
     return causal(spec) if alone else spec

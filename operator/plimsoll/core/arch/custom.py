@@ -205,6 +205,9 @@ _ROWS: Final[Mapping[str, _Row]] = {
     ),
     "bailing_moe": _Row(style=_BAILING, assumed={"vocab_size": 126464}),
     "bailing_moe_v2": _Row(style=_BAILING, assumed={"vocab_size": 157184, "use_qk_norm": True}),
+    "btlm": _Row(
+        style=replace(_GPT, gated=True), assumed={"vocab_size": 50257, "tie_word_embeddings": True}
+    ),
     "chatglm": _Row(
         style=Style(qkv_bias="add_qkv_bias", o_bias="add_bias_linear", mlp_bias="add_bias_linear"),
         assumed={"vocab_size": 65024},
@@ -249,6 +252,16 @@ _ROWS: Final[Mapping[str, _Row]] = {
     ),
     "orion": _Row(style=Style(norm_bias=ALWAYS), assumed={"vocab_size": 84608}),
     "PanguEmbedded": _Row(style=_BIASED, assumed={"vocab_size": 153376, "bias": True}),
+    "PanguProMoE": _Row(
+        style=Style(
+            qkv_bias=ALWAYS,
+            o_bias=ALWAYS,
+            mixture=Mixture(
+                width="moe_intermediate_size", shared="shared_expert_intermediate_size"
+            ),
+        ),
+        assumed={"vocab_size": 153376},
+    ),
     "phi-msft": _Row(
         style=replace(_GPT, norms=("input_layernorm",), head_bias=ALWAYS),
         assumed={"vocab_size": 51200},

@@ -38,7 +38,13 @@ _FLAT: Final[Mapping[str, str]] = {
     "llava_mistral": "mistral",
     "llava_qwen": "qwen2",
     "phi3_v": "phi3",
+    "phi4mm": "phi3",
 }
+#: MiniCPM-V and -o: version -> the type of its text model.
+_VERSIONED: Final = frozenset({"minicpmv", "minicpmo"})
+_VERSIONS: Final[Mapping[str, str]] = {
+    "2.0": "minicpm", "2.5": "llama", "2.6": "qwen2", "4.0": "llama", "4.5": "qwen3",
+}  # fmt: skip
 #: Switches of DeepSeek's text model: it has its output head, or this copy of it is left out.
 _HEADS: Final = frozenset({"lm_head", "rm_head"})
 #: Class of the text model -> its type, where transformers has no such class.
@@ -54,8 +60,9 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     Raises:
         Unsupported: The text model inside is of a type that nobody reads.
     """
-    if family in _FLAT:
-        spec = read_as(_FLAT[family], fields.values, notes=fields.notes, path=fields.path)
+    flat = _version(fields) if family in _VERSIONED else _FLAT.get(family)
+    if flat is not None:
+        spec = read_as(flat, fields.values, notes=fields.notes, path=fields.path)
         fields.seen |= set(fields.values)
         fields.notes.append("weights of the image encoder are not computed from the config")
     else:
@@ -78,6 +85,26 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         modalities=spec.modalities | {"vision"},
         dtype=spec.dtype or fields.dtype(),
     )
+
+
+def _version(fields: Fields) -> str:
+    """The text model's type of a MiniCPM-V; the first generation had no version.
+
+    Raises:
+        Unsupported: A version that is not known.
+    """
+    version = fields.get("version")
+    if version is None:
+        return "minicpm"
+    text = f"{version:.1f}" if isinstance(version, int | float) else str(version)
+    if text not in _VERSIONS:
+        known = ", ".join(_VERSIONS)
+        raise Unsupported(
+            f"{fields.path}version {text!r:.32} is not supported; known are {known}",
+            field=f"{fields.path}version",
+            value=version,
+        )
+    return _VERSIONS[text]
 
 
 def _kind(fields: Fields, path: str, values: Mapping[str, Any], usual: str) -> str:

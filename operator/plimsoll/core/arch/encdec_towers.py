@@ -172,13 +172,15 @@ def siglip(fields: Fields, prefix: str) -> Iterator[TensorGroup]:
     yield from linear(f"{prefix}.head.mlp.fc2", hidden, ffn, bias=True)
 
 
+def davit_widths(fields: Fields) -> tuple[int, ...]:
+    """Widths of its stages; the files with code of their own say ``dim_embed``."""
+    stated = fields.integers("dim_embed", MAX_DIM)
+    return stated or fields.integers("embed_dim", MAX_DIM) or (128, 256, 512, 1024)
+
+
 def davit(fields: Fields, prefix: str) -> Iterator[TensorGroup]:
     """Florence 2's image encoder: each block attends over windows, then over channels."""
-    widths = (
-        fields.integers("embed_dim", MAX_DIM)
-        or fields.integers("dim_embed", MAX_DIM)
-        or (128, 256, 512, 1024)
-    )
+    widths = davit_widths(fields)
     depths = fields.integers("depths", MAX_LAYERS) or (1, 1, 9, 1)
     kernels = fields.integers("patch_size", MAX_DIM) or (7, 3, 3, 3)
     before = fields.get("patch_prenorm")

@@ -104,10 +104,7 @@ def _florence(fields: Fields, architecture: str) -> ModelSpec:
     }
     spec = read_as("bart", text, notes=fields.notes, path="text_config.")
     vision = nested(fields, "vision_config", "florence_vision")
-    widths = (
-        vision.integers("dim_embed", MAX_DIM) if vision.states("dim_embed") else ()
-    ) or vision.integers("embed_dim", MAX_DIM)
-    made = widths[-1] if widths else 1024
+    made = towers.davit_widths(vision)[-1]
     out = or_default(vision, "projection_dim", MAX_DIM, 1024)
     # The files published with code of their own spell positions differently; 50 in all of them.
     rows = or_default(vision, "max_position_embeddings", MAX_CONTEXT, 50)

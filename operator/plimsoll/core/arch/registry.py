@@ -82,13 +82,14 @@ _MODULES: Final[Mapping[str, str]] = {
         "vibevoice vibevoice_asr video_llama_3 video_llava vipllava voxtral voxtral_realtime"
     ),
     "custom": (
-        "Dream PanguEmbedded TeleFLM Yi aquila arctic baichuan bailing_moe bailing_moe_v2 chatglm codeshell "
-        "deepseek grok-1 hf_olmo internlm internlm2 jais llada2_moe mimo minicpm orion phi-msft phi3small plamo "
-        "qwen sdar sdar_moe skywork solar stablelm_epoch step1 telechat telechat3 xverse zhinao"
+        "Dream PanguEmbedded PanguProMoE TeleFLM Yi aquila arctic baichuan bailing_moe bailing_moe_v2 btlm "
+        "chatglm codeshell deepseek grok-1 hf_olmo internlm internlm2 jais llada2_moe mimo minicpm orion phi- "
+        "msft phi3small plamo qwen sdar sdar_moe skywork solar stablelm_epoch step1 telechat telechat3 xverse "
+        "zhinao"
     ),
     "custom_wrappers": (
         "NVLM_D deepseek_vl_v2 dots_ocr h2ovl_chat internvl_chat kimi_vl llava_llama llava_mistral "
-        "llava_qwen minimax_vl_01 phi3_v skywork_chat step3_vl"
+        "llava_qwen minicpmo minicpmv minimax_vl_01 phi3_v phi4mm skywork_chat step3_vl"
     ),
     "hunyuan": "hunyuan",
     "hymba": "hymba",

@@ -227,6 +227,21 @@ def test_internvls_text_model_is_told_by_its_class() -> None:
         read_spec({"model_type": "internvl_chat", "llm_config": {"model_type": "new_text"}})
 
 
+@pytest.mark.parametrize(
+    ("version", "family"),
+    [(None, "minicpm"), (2.5, "llama"), (2.6, "qwen2"), ("4.5", "qwen3"), (4, "llama")],
+)
+def test_minicpm_v_is_told_by_its_version(version: object, family: str) -> None:
+    config = {"model_type": "minicpmv", "version": version, "hidden_size": 64, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}  # fmt: skip
+    assert read_spec(config).family == family
+
+
+def test_a_new_minicpm_v_is_refused() -> None:
+    with pytest.raises(Unsupported, match="version"):
+        read_spec({"model_type": "minicpmv", "version": 9.9})
+
+
 def test_hymba_shares_caches_between_neighbours() -> None:
     config = {
         "model_type": "hymba", "hidden_size": 1600, "num_attention_heads": 25, "num_key_value_heads": 5,

@@ -121,6 +121,20 @@ def test_wrappers_read_the_decoder_as_what_it_is() -> None:
     assert (size.all_full, size.cross) == (6144, 6144)
 
 
+def test_florence_in_the_spelling_of_its_files() -> None:
+    config = {
+        "model_type": "florence2",
+        "text_config": {
+            "model_type": "florence2_language", "vocab_size": 51289, "max_position_embeddings": 4096,
+            "d_model": 1024, "decoder_layers": 12,
+        },
+        "vision_config": {"model_type": "davit", "dim_embed": [256, 512, 1024, 2048]},
+    }  # fmt: skip
+    spec = read_spec(config)
+    assert (spec.family, spec.architecture) == ("bart", "Florence2ForConditionalGeneration")
+    assert spec.parameters == 776_465_408  # by transformers 5.24.0 on the meta device
+
+
 def test_an_unknown_encoder_makes_an_estimate_an_unknown_decoder_none() -> None:
     wrapper = {"model_type": "vision-encoder-decoder", "encoder": {"model_type": "new_vision"}}
     spec = read_spec(wrapper | {"decoder": {"model_type": "trocr"}})
