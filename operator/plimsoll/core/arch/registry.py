@@ -83,8 +83,8 @@ _MODULES: Final[Mapping[str, str]] = {
     ),
     "custom": (
         "Dream PanguEmbedded PanguProMoE TeleFLM Yi aquila arctic baichuan bailing_moe bailing_moe_v2 btlm "
-        "chatglm codeshell deepseek grok-1 hf_olmo internlm internlm2 jais llada2_moe mimo minicpm orion phi- "
-        "msft phi3small plamo qwen sdar sdar_moe skywork solar stablelm_epoch step1 telechat telechat3 xverse "
+        "chatglm codeshell deepseek grok-1 hf_olmo internlm internlm2 jais llada2_moe mimo minicpm orion "
+        "phi-msft phi3small plamo qwen sdar sdar_moe skywork solar stablelm_epoch step1 telechat telechat3 xverse "
         "zhinao"
     ),
     "custom_wrappers": (

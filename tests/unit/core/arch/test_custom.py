@@ -233,7 +233,7 @@ def test_internvls_text_model_is_told_by_its_class() -> None:
 )
 def test_minicpm_v_is_told_by_its_version(version: object, family: str) -> None:
     config = {"model_type": "minicpmv", "version": version, "hidden_size": 64, "num_hidden_layers": 2,
-              "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}  # fmt: skip
+              "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100}  # fmt: skip
     assert read_spec(config).family == family
 
 
