@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.core.arch import read_spec
+from plimsoll.core.arch import FAMILIES, bart, custom, custom_wrappers, read_spec
 from plimsoll.core.errors import BadModel, Unsupported
 from plimsoll.core.kv import CacheSize, cache_size
 
@@ -97,6 +97,14 @@ def test_published_models(config: dict[str, Any], parameters: int, full: int) ->
     assert spec.parameters == parameters
     assert cache_size(spec, "bf16") == CacheSize(full, full, 0)
     assert not [note for note in spec.notes if "assumed" not in note]
+
+
+def test_every_type_of_the_table_has_a_row_and_every_row_a_type() -> None:
+    wrappers = {*custom_wrappers._NESTED, *custom_wrappers._FLAT, *custom_wrappers._VERSIONED}
+    rows = {"custom": {*custom._ROWS, *custom._ALIASES}, "custom_wrappers": wrappers,
+            "bart": {*bart._SHAPES}}  # fmt: skip
+    for module, expected in rows.items():
+        assert {kind for kind, reader in FAMILIES.items() if reader == module} == expected
 
 
 def test_chatglms_groups_count_only_with_their_switch() -> None:
@@ -232,8 +240,10 @@ def test_internvls_text_model_is_told_by_its_class() -> None:
     [(None, "minicpm"), (2.5, "llama"), (2.6, "qwen2"), ("4.5", "qwen3"), (4, "llama")],
 )
 def test_minicpm_v_is_told_by_its_version(version: object, family: str) -> None:
-    config = {"model_type": "minicpmv", "version": version, "hidden_size": 64, "num_hidden_layers": 2,
-              "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100}  # fmt: skip
+    config = {
+        "model_type": "minicpmv", "version": version, "hidden_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100,
+    }  # fmt: skip
     assert read_spec(config).family == family
 
 
