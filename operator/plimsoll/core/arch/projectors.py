@@ -185,6 +185,23 @@ wide = 4 * v
 ?use_resampler @perceiver.resampler_depth blocks.*.mlp.c_proj e wide
 ?use_resampler layer_norm e +b
 """
+_GRANITE4: Final = """
+h = qformer.hidden_size
+w = qformer.intermediate_size
+N = #deepstack_layer_map + 4
+M = N * qformer.num_hidden_layers
+=image_newline t
+@N {norm,qformer.layernorm} v +b
+@N =query 16 v
+@N =image_positions 64 v
+@N out_linear t v +b
+@M qformer.layers.*.attention.{query,key,value,output} h h +b
+@M qformer.layers.*.crossattention.{query,output} h h +b
+@M qformer.layers.*.crossattention.{key,value} h qformer.encoder_hidden_size +b
+@M qformer.layers.*.{attention,crossattention,query}.LayerNorm h +b
+@M qformer.layers.*.query.intermediate w h +b
+@M qformer.layers.*.query.output h w +b
+"""
 _PLAIN2: Final = "linear_1 t v +b\nlinear_2 t t +b"
 
 #: model_type of a wrapper -> the tensors between its towers and its text model.
@@ -212,6 +229,12 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "gemma3": _GEMMA3,
     "shieldgemma2": _GEMMA3,
     "gemma4": "?v embedding_projection t v\n?a embed_audio t audio.output_proj_dims:1536",
+    "gemma4_unified": "?vision.mm_embed_dim projection t vision.mm_embed_dim\n?audio.audio_embed_dim audio t audio.audio_embed_dim",
+    "gemma3n": (
+        "?v embed_vision vision.vocab_size v\n?v embed_vision.{hard,soft}_norm v\n?v embed_vision.projection t v\n"
+        "?a embed_audio audio.vocab_size a\n?a embed_audio.{hard,soft}_norm a\n?a embed_audio.projection t a"
+    ),
+    "granite4_vision": _GRANITE4,
     "diffusion_gemma": "?v embedding_projection t v",
     "mistral3": _MISTRAL3,
     "lighton_ocr": _MISTRAL3,

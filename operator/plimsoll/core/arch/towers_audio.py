@@ -150,6 +150,24 @@ input_proj d 32*32
 @L layers.*.{norm_pre_attn,norm_post_attn,norm_out} d
 output_proj output_proj_dims:1536 d +b
 """
+_GEMMA3N: Final = """
+N = conf_num_hidden_layers
+first = sscp_conv_channel_size
+conv_0.conv first 1 3 3
+conv_0.norm first
+conv_1.conv 32 first 3 3
+conv_1.norm 32
+input_proj d 32*input_feat_size/4
+@N conformer.*.{start,end}.ffw_1 4*d d
+@N conformer.*.{start,end}.ffw_2 d 4*d
+@N conformer.*.{start,end}.{pre,post}_layer_norm d
+@N =conformer.*.attention.per_dim_scale d/conf_num_attention_heads
+@N conformer.*.attention.{q,k,v,post,pos}_proj d d
+@N conformer.*.lconv1d.linear_start 2*d d
+@N conformer.*.lconv1d.linear_end d d
+@N conformer.*.lconv1d.depthwise d 1 conf_conv_kernel_size
+@N conformer.*.{pre_attn,post_attn,pre_conv,conv,last}_norm d
+"""
 _DIFFUSION: Final = """
 d = text.d
 latent = audio.d
@@ -187,6 +205,8 @@ AUDIO: Final[Mapping[str, str]] = {
     "inkling_audio": _INKLING,
     "dots3_note_audio_encoder": _DOTS3,
     "gemma4_audio": _GEMMA4,
+    "gemma3n_audio": _GEMMA3N,
+    "gemma4_unified_audio": "",
     "vibevoice_diffusion": _DIFFUSION,
     "nemotron3_5_transcribe_asr_audio": (
         _NEMOTRON + "@L layers.*.{q,k}_norm d/H +b\n{asr,speaker}_norm d +b"

@@ -22,6 +22,7 @@ PUBLISHED: Final[Mapping[str, int]] = {
     "wavtokenizer_encoder": 8_303_104,
     "janus_vqgan": 71_883_403,
     "chameleon_vqgan": 29_423_616,
+    "gemma3n_vision": 294_126_912,
     "emu3_vqgan": 270_740_287,
     "mimi": 79_308_609,
     "muse_spark_audio": 117_840_384,

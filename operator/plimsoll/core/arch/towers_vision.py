@@ -350,6 +350,10 @@ VISION: Final[Mapping[str, str]] = {
     "mllama_vision_model": _MLLAMA,
     "llama4_vision_model": _LLAMA4,
     "gemma4_vision": _GEMMA4,
+    "gemma4_unified_vision": (
+        "wide = patch_size*pooling_kernel_size\nwide = 3*wide*wide\n=pos_embedding mm_posemb_size 2 mm_embed_dim\n"
+        "patch_ln1 wide +b\npatch_dense mm_embed_dim wide +b\n{patch_ln2,pos_norm} mm_embed_dim +b"
+    ),
     "step3p5_vision": _STEP,
     "ernie4_5_vl_moe_vision": _ERNIE,
     "kimi_k25_vision": _KIMI,
