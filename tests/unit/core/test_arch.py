@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,25 +12,11 @@ from plimsoll.core.arch import FAMILIES, read_spec
 from plimsoll.core.arch.gguf_names import ARCHITECTURES
 from plimsoll.core.errors import BadModel, PlimsollError, Unsupported
 from plimsoll.core.kv import cache_size
+from tests.oracle import config as config_of
 
-ORACLE = json.loads((Path(__file__).parents[2] / "data" / "cache_oracle.json").read_text())[
-    "records"
-]
-LLAMA: dict[str, Any] = ORACLE["released/Llama-3.1-8B"]["config"]
-MISTRAL: dict[str, Any] = ORACLE["collected/mistralai/Mistral-7B-Instruct-v0.3"]["config"]
-QWEN2: dict[str, Any] = ORACLE["released/Qwen2.5-7B (window given, not used)"]["config"]
-
-
-@pytest.mark.parametrize("name", ORACLE)
-def test_cache_and_parameters_equal_the_measured_ones(name: str) -> None:
-    record = ORACLE[name]
-    spec = read_spec(record["config"])
-    size = cache_size(spec, "bf16")
-    assert size.all_full == record["kvBytesAllLayersFull"]
-    assert size.windows_honoured == record["kvBytesWindowsHonoured"]
-    assert size.window == record["windowBytes"]
-    assert spec.tied == record["tied"]
-    assert spec.parameters == record["params"]
+LLAMA: dict[str, Any] = config_of("released/Llama-3.1-8B")
+MISTRAL: dict[str, Any] = config_of("collected/mistralai/Mistral-7B-Instruct-v0.3")
+QWEN2: dict[str, Any] = config_of("released/Qwen2.5-7B (window given, not used)")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +74,7 @@ def test_head_size_is_the_stated_one_before_the_computed_one() -> None:
     assert read_spec(nemo).key_dim == 128
     assert read_spec(nemo | {"head_dim": None}).key_dim == 160
     assert read_spec(nemo | {"head_dim": 0}).key_dim == 160
-    qwen3 = ORACLE["released/Qwen3-8B"]["config"] | {"hidden_size": 5120}
+    qwen3 = config_of("released/Qwen3-8B") | {"hidden_size": 5120}
     del qwen3["head_dim"]
     assert read_spec(qwen3).key_dim == 128  # this family's default, not 5120 / 32
 
@@ -153,7 +137,7 @@ def test_a_broken_pattern_is_refused_by_name(field: str, value: object) -> None:
 @pytest.mark.parametrize("value", [[0, -1], [0, "1"], 3, [True]])
 def test_a_broken_list_of_dense_layers_is_refused(value: object) -> None:
     with pytest.raises(BadModel) as caught:
-        read_spec(ORACLE["released/Qwen3-30B-A3B"]["config"] | {"mlp_only_layers": value})
+        read_spec(config_of("released/Qwen3-30B-A3B") | {"mlp_only_layers": value})
     assert caught.value.field == "mlp_only_layers"
 
 
@@ -189,7 +173,7 @@ def test_the_class_decides_where_there_is_no_model_type() -> None:
 
 
 def test_experts_are_only_where_the_config_puts_them() -> None:
-    config = ORACLE["released/Qwen3-30B-A3B"]["config"]
+    config = config_of("released/Qwen3-30B-A3B")
     some = read_spec(config | {"decoder_sparse_step": 2, "mlp_only_layers": [1]})
     assert some.experts is not None
     assert some.experts.layers == frozenset(range(3, 48, 2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +13,13 @@ from plimsoll.core.engines.base import largest
 from plimsoll.core.errors import BadArgument, Unsupported
 from plimsoll.core.request import SizingRequest
 from plimsoll.core.units import GIB, MIB
+from tests.oracle import config as config_of
 
-ORACLE = json.loads((Path(__file__).parents[2] / "data" / "cache_oracle.json").read_text())[
-    "records"
-]
-LLAMA3: dict[str, Any] = ORACLE["released/Llama-3.1-8B"]["config"]
-LLAMA2: dict[str, Any] = ORACLE["collected/meta-llama/Llama-2-7b-hf"]["config"]
-QWEN3: dict[str, Any] = ORACLE["released/Qwen3-8B"]["config"]
-MIXTRAL: dict[str, Any] = ORACLE["released/Mixtral-8x7B"]["config"]
-MISTRAL: dict[str, Any] = ORACLE["released/Mistral-7B-v0.1 (window on every layer)"]["config"]
+LLAMA3: dict[str, Any] = config_of("released/Llama-3.1-8B")
+LLAMA2: dict[str, Any] = config_of("collected/meta-llama/Llama-2-7b-hf")
+QWEN3: dict[str, Any] = config_of("released/Qwen3-8B")
+MIXTRAL: dict[str, Any] = config_of("released/Mixtral-8x7B")
+MISTRAL: dict[str, Any] = config_of("released/Mistral-7B-v0.1 (window on every layer)")
 SMOL = {
     "general.architecture": "llama",
     "llama.block_count": 30,
@@ -73,7 +69,7 @@ def test_lightllm_cells(config: dict[str, Any], tensor: int, kv: str, cell: int)
         (LLAMA3, 16),  # 8 KV heads over 16 ranks: its llama class asserts
         (LLAMA3, 3),
         (QWEN3, 3),
-        (ORACLE["released/Qwen2.5-7B (window given, not used)"]["config"], 8),  # 28 heads over 8
+        (config_of("released/Qwen2.5-7B (window given, not used)"), 8),  # 28 heads over 8
     ],
 )
 def test_lightllm_refuses_uneven_heads(config: dict[str, Any], tensor: int) -> None:
