@@ -205,7 +205,7 @@ def _cpmant(fields: Fields, family: str, architecture: str) -> ModelSpec:
     groups.append(TensorGroup("model.segment_embedding.weight", (segments, spec.hidden)))
     rows = segments * segments + buckets
     groups.append(TensorGroup("model.relative_attention_bias", (rows, spec.heads)))
-    return replace(spec, tensors=tuple(groups))
+    return replace(spec, tied=False, tensors=tuple(groups))
 
 
 def _modernbert(fields: Fields, family: str, architecture: str) -> ModelSpec:
