@@ -1,8 +1,10 @@
 """GGUF metadata, which names the same quantities by other keys, a number for all layers or one for each.
 
 Mistral and Mixtral are written as ``llama`` there; Mixtral is told by its experts. Which layers are
-windowed is often not in the file: llama.cpp knows it by the architecture's name (``_PERIODS``, from
-its src/models). Recurrent architectures are refused by the key that gives them away.
+windowed is often not in the file: llama.cpp knows it by the architecture's name (``_PERIODS``). Of that
+table Gemma 2, Gemma 3n and Phi 3 were read in llama.cpp's own src/models; the other rows are second-hand,
+from programs that say they copied them from there. llama.cpp's budget counts every layer in full, so a
+wrong row changes what is reported of windows, never what is reserved. Recurrent architectures are refused by the key that gives them away.
 """
 
 from __future__ import annotations
@@ -227,7 +229,8 @@ def _windows(fields: Fields, name: str, layers: int) -> tuple[frozenset[int], in
     period = _PERIODS.get(name)
     key = f"{name}.attention.sliding_window"
     window = fields.optional(key, MAX_CONTEXT, least=0)
-    window = window or (period.window if period else 0)
+    if window is None:  # a stated 0 switches the windows off
+        window = period.window if period else 0
     if not window or name in _WINDOWLESS:
         return frozenset(), None
     pattern: Any = fields.get(f"{key}_pattern")

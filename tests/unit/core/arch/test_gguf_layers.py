@@ -43,6 +43,7 @@ def metadata(name: str, **more: Any) -> dict[str, Any]:
         ),
         ("cohere2", {"attention__sliding_window": 64}, 3),
         ("llama4", {}, 3),
+        ("llama4", {"attention__sliding_window": 0}, 12),  # a stated 0 switches them off
         ("olmo2", {}, 12),
         ("olmo2", {"attention__sliding_window": 64}, 3),
         ("phi3", {"attention__sliding_window": 64}, 12),  # llama.cpp keeps every token all the same
