@@ -11,6 +11,7 @@ from plimsoll.core.units import ceil_div
 SIZES: Final[dict[str, tuple[int, int]]] = {
     "bf16": (1, 2), "fp16": (1, 2), "fp32": (1, 4), "fp64": (1, 8),
     "fp8": (1, 1), "int8": (1, 1), "int4": (2, 1),
+    "mxfp8": (32, 33), "nvfp4": (16, 9),  # with one byte of scale per 32 and per 16 elements
     "q8_0": (32, 34), "q5_1": (32, 24), "q5_0": (32, 22),
     "q4_1": (32, 20), "q4_0": (32, 18), "iq4_nl": (32, 18),
 }  # fmt: skip
@@ -22,6 +23,7 @@ COMPUTE: Final = frozenset({"bf16", "fp16", "fp32"})
 ALIASES: Final[dict[str, str]] = {
     "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "f16": "fp16",
     "float32": "fp32", "float": "fp32", "f32": "fp32", "float64": "fp64", "f64": "fp64",
+    "fp4_e2m1": "nvfp4", "fp4_mx_block16": "nvfp4", "fp8_e4m3fn": "fp8",
     "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
     "int8kv": "int8", "int4kv": "int4", "fp8kv_sph": "fp8", "fp8kv_spt": "fp8",
 }  # fmt: skip
