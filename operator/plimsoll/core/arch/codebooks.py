@@ -5,11 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plimsoll.core.arch.encdec import Attention, Stack, attention_of, head_size, nested, spec_of
+from plimsoll.core.arch.blocks import linear
+from plimsoll.core.arch.encdec import (
+    Attention,
+    Stack,
+    attention_of,
+    head_size,
+    nested,
+    or_default,
+    spec_of,
+)
 from plimsoll.core.arch.fields import MAX_DIM, MAX_LAYERS, MAX_VOCAB, heads_of
+from plimsoll.core.arch.registry import read_as
 from plimsoll.core.arch.spec import Encoder, TensorGroup
+from plimsoll.core.arch.whisper import convolution
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.spec import ModelSpec
 
@@ -111,7 +124,70 @@ def _music(fields: Fields, family: str, architecture: str) -> ModelSpec:
     ]
     if crossed:
         spec = replace(spec, encoder=Encoder(2 * layers * hidden))
-    fields.notes.append(
-        "weights of the text encoder and the audio codec are not computed from the config"
-    )
+    tensors += _helpers(fields, family, hidden)
     return replace(spec, tensors=tuple(tensors))
+
+
+def _helpers(fields: Fields, family: str, hidden: int) -> Iterator[TensorGroup]:
+    """The text encoder, the audio codec, and what fits their widths to the decoder's."""
+    values = {**fields.child("text_encoder").values, "architectures": None}
+    kind = values.get("model_type", "t5")
+    if kind == "t5":
+        text = read_as("t5", values, notes=fields.notes, path="text_encoder.")
+        for group in text.tensors:
+            if group.name.startswith(("shared.", "encoder.")):
+                yield replace(group, name=f"text_encoder.{group.name}")
+        if text.hidden != hidden:
+            yield from linear("enc_to_dec_proj", hidden, text.hidden, bias=True)
+    else:
+        fields.notes.append("weights of the text encoder are not computed from the config")
+    if family == "musicgen_melody":
+        chroma = or_default(fields, "num_chroma", MAX_DIM, 12)
+        yield from linear("audio_enc_to_dec_proj", hidden, chroma, bias=True)
+    yield from encodec(nested(fields, "audio_encoder", "encodec"), "audio_encoder")
+
+
+def encodec(fields: Fields, prefix: str) -> Iterator[TensorGroup]:
+    """EnCodec: convolutions down to codes and up again; codebooks are no parameters."""
+    width = or_default(fields, "num_filters", MAX_DIM, 32)
+    made = or_default(fields, "hidden_size", MAX_DIM, 128)
+    channels = or_default(fields, "audio_channels", MAX_DIM, 1)
+    first = or_default(fields, "kernel_size", MAX_DIM, 7)
+    last = or_default(fields, "last_kernel_size", MAX_DIM, 7)
+    ratios = (fields.integers("upsampling_ratios", MAX_DIM) or (8, 5, 4, 2))[:16]
+    yield from _normed(f"{prefix}.encoder.first", width, channels, first)
+    for index, ratio in enumerate(reversed(ratios)):
+        yield from _residual(fields, f"{prefix}.encoder.{index}", width)
+        yield from _normed(f"{prefix}.encoder.{index}.down", 2 * width, width, 2 * ratio)
+        width *= 2
+    yield from _normed(f"{prefix}.encoder.last", made, width, last)
+    yield from _normed(f"{prefix}.decoder.first", width, made, first)
+    for side in ("encoder", "decoder"):
+        for layer in range(or_default(fields, "num_lstm_layers", MAX_LAYERS, 2)):
+            name = f"{prefix}.{side}.lstm.{layer}"
+            yield from linear(f"{name}.input", 4 * width, width, bias=True)
+            yield from linear(f"{name}.hidden", 4 * width, width, bias=True)
+    for index, ratio in enumerate(ratios):
+        name = f"{prefix}.decoder.{index}.up"
+        yield TensorGroup(f"{name}.scale", (width,))
+        yield TensorGroup(f"{name}.weight", (width, width // 2, 2 * ratio))
+        width //= 2
+        yield TensorGroup(f"{name}.bias", (width,))
+        yield from _residual(fields, f"{prefix}.decoder.{index}", width)
+    yield from _normed(f"{prefix}.decoder.last", channels, width, last)
+
+
+def _normed(name: str, out: int, read: int, kernel: int) -> Iterator[TensorGroup]:
+    """A convolution whose kernel is kept as direction and length."""
+    yield from convolution(name, (out, read, kernel))
+    yield TensorGroup(f"{name}.scale", (out,))
+
+
+def _residual(fields: Fields, prefix: str, width: int) -> Iterator[TensorGroup]:
+    kernel = or_default(fields, "residual_kernel_size", MAX_DIM, 3)
+    inner = max(1, width // or_default(fields, "compress", MAX_DIM, 2))
+    for index in range(or_default(fields, "num_residual_layers", MAX_LAYERS, 1)):
+        yield from _normed(f"{prefix}.block.{index}.0", inner, width, kernel)
+        yield from _normed(f"{prefix}.block.{index}.1", width, inner, 1)
+        if fields.flag("use_conv_shortcut", default=True):
+            yield from _normed(f"{prefix}.block.{index}.shortcut", width, width, 1)
