@@ -24,6 +24,7 @@ _OWN: Final[Mapping[str, str]] = {
     "arctic": "ArcticForCausalLM",
     "baichuan": "BaichuanForCausalLM",
     "bailing_moe": "BailingMoeForCausalLM",
+    "bailing_moe_linear": "BailingMoeLinearV2ForCausalLM",
     "bailing_moe_v2": "BailingMoeV2ForCausalLM",
     "btlm": "BTLMLMHeadModel",
     "chatglm": "ChatGLMModel",

@@ -167,7 +167,7 @@ def _grok(fields: Fields, spec: ModelSpec) -> Iterator[TensorGroup]:
         yield from gated_mlp(f"{LAYER}.mlp", every, hidden=spec.hidden, width=spec.intermediate)
 
 
-_BAILING: Final = Style(
+BAILING: Final = Style(
     qkv_bias="use_qkv_bias",
     o_bias="use_bias",
     mlp_bias="use_bias",
@@ -203,8 +203,8 @@ _ROWS: Final[Mapping[str, _Row]] = {
     "baichuan": _Row(
         assumed={"vocab_size": 125696}, words={"max_position_embeddings": "model_max_length"}
     ),
-    "bailing_moe": _Row(style=_BAILING, assumed={"vocab_size": 126464}),
-    "bailing_moe_v2": _Row(style=_BAILING, assumed={"vocab_size": 157184, "use_qk_norm": True}),
+    "bailing_moe": _Row(style=BAILING, assumed={"vocab_size": 126464}),
+    "bailing_moe_v2": _Row(style=BAILING, assumed={"vocab_size": 157184, "use_qk_norm": True}),
     "btlm": _Row(
         style=replace(_GPT, gated=True), assumed={"vocab_size": 50257, "tie_word_embeddings": True}
     ),
@@ -245,7 +245,7 @@ _ROWS: Final[Mapping[str, _Row]] = {
         style=replace(_GPT, gated=True),
         assumed={"vocab_size": 84992, "tie_word_embeddings": True},
     ),
-    "llada2_moe": _Row(style=_BAILING, assumed={"vocab_size": 157184, "use_qk_norm": True}),
+    "llada2_moe": _Row(style=BAILING, assumed={"vocab_size": 157184, "use_qk_norm": True}),
     "mimo": _Row(style=Style(qkv_bias=ALWAYS), assumed={"vocab_size": 151680}),
     "minicpm": _Row(
         style=Style(mixture=Mixture()), assumed={"vocab_size": 122753, "tie_word_embeddings": True}

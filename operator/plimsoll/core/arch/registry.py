@@ -56,6 +56,7 @@ _MODULES: Final[Mapping[str, str]] = {
         "bart bigbird_pegasus blenderbot blenderbot-small fsmt led m2m_100 marian mbart mvp nllb-moe "
         "pegasus pegasus_x plbart pp_formulanet_text trocr"
     ),
+    "bailing_linear": "bailing_moe_linear",
     "codebooks": "dia musicgen musicgen_melody",
     "encdec_wrappers": (
         "encoder-decoder florence2 pp_formulanet speech-encoder-decoder vision-encoder-decoder"

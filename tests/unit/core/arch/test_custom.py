@@ -150,6 +150,21 @@ def test_minimax_text_keeps_a_matrix_per_head_where_it_does_not_attend() -> None
         read_spec(config | {"attn_type_list": [0, 1]})
 
 
+def test_ring_linear_attends_at_each_groups_end() -> None:
+    config = {
+        "model_type": "bailing_moe_linear", "hidden_size": 2048, "num_hidden_layers": 20,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "layer_group_size": 5,
+        "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+        "num_shared_experts": 1, "first_k_dense_replace": 1, "intermediate_size": 5120,
+    }  # fmt: skip
+    spec = read_spec(config)
+    row = 2 * 4 * 128 * 2
+    assert cache_size(spec, "bf16") == CacheSize(4 * row, 4 * row, 0, 16 * 16 * 128 * 128 * 4)
+    assert 16.2e9 < spec.parameters < 16.6e9  # published as 16B
+    with pytest.raises(BadModel, match="layer_group_size"):
+        read_spec(config | {"layer_group_size": 6})
+
+
 def test_hunyuans_sharing_layers_have_buffers_but_no_projections() -> None:
     config = {
         "model_type": "hunyuan", "num_hidden_layers": 64, "num_attention_heads": 80,
