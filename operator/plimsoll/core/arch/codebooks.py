@@ -56,10 +56,6 @@ def _dia(fields: Fields, architecture: str) -> ModelSpec:
         vocab=codes,
         tied=False,
     )
-    reader = nested(fields, "encoder_config", "dia_encoder")
-    wide = reader.integer("hidden_size", MAX_DIM)
-    asked = reader.integer("num_attention_heads", MAX_DIM)
-    told, size = heads_of(reader, hidden=wide, heads=asked)
     decoder = Stack(
         prefix="model.decoder",
         layers=attention.layers,
@@ -70,23 +66,31 @@ def _dia(fields: Fields, architecture: str) -> ModelSpec:
         cross_kv_inner=attention.cross_kv_heads * attention.cross_head_dim,
         source=side.integer("cross_hidden_size", MAX_DIM),
     ).bare()
-    encoder = Stack(
-        prefix="model.encoder",
-        layers=reader.integer("num_hidden_layers", MAX_LAYERS),
-        hidden=wide,
-        ffn=reader.integer("intermediate_size", MAX_DIM),
-        inner=asked * size,
-        kv_inner=told * size,
-    ).bare()
-    rows = reader.integer("vocab_size", MAX_VOCAB)
     tensors = (
-        TensorGroup("model.encoder.embedding.weight", (rows, wide)),
         TensorGroup("model.decoder.embed_tokens.weight", (codes, hidden)),
         TensorGroup("lm_head.weight", (codes, hidden)),
-        *encoder.tensors(),
+        *_reader(nested(fields, "encoder_config", "dia_encoder")),
         *decoder.tensors(),
     )
     return replace(spec, tensors=tensors)
+
+
+def _reader(side: Fields) -> Iterator[TensorGroup]:
+    """Dia's encoder of text."""
+    hidden = side.integer("hidden_size", MAX_DIM)
+    heads = side.integer("num_attention_heads", MAX_DIM)
+    kv_heads, size = heads_of(side, hidden=hidden, heads=heads)
+    rows = side.integer("vocab_size", MAX_VOCAB)
+    yield TensorGroup("model.encoder.embedding.weight", (rows, hidden))
+    stack = Stack(
+        prefix="model.encoder",
+        layers=side.integer("num_hidden_layers", MAX_LAYERS),
+        hidden=hidden,
+        ffn=side.integer("intermediate_size", MAX_DIM),
+        inner=heads * size,
+        kv_inner=kv_heads * size,
+    )
+    yield from stack.bare().tensors()
 
 
 def _music(fields: Fields, family: str, architecture: str) -> ModelSpec:
@@ -124,11 +128,11 @@ def _music(fields: Fields, family: str, architecture: str) -> ModelSpec:
     ]
     if crossed:
         spec = replace(spec, encoder=Encoder(2 * layers * hidden))
-    tensors += _helpers(fields, family, hidden)
+    tensors += _companions(fields, family, hidden)
     return replace(spec, tensors=tuple(tensors))
 
 
-def _helpers(fields: Fields, family: str, hidden: int) -> Iterator[TensorGroup]:
+def _companions(fields: Fields, family: str, hidden: int) -> Iterator[TensorGroup]:
     """The text encoder, the audio codec, and what fits their widths to the decoder's."""
     values = {**fields.child("text_encoder").values, "architectures": None}
     kind = values.get("model_type", "t5")

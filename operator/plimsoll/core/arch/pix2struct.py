@@ -11,6 +11,8 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS, MAX_VOCA
 from plimsoll.core.arch.spec import TensorGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.spec import ModelSpec
 
@@ -33,8 +35,6 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         context=None,
         tied=fields.flag("tie_word_embeddings", default=False),
     )
-    wide = vision.integer("hidden_size", MAX_DIM)
-    inner = vision.integer("num_attention_heads", MAX_DIM) * vision.integer("d_kv", MAX_DIM)
     decoder = Stack(
         prefix="decoder",
         layers=layers,
@@ -43,15 +43,6 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         inner=heads * head_dim,
         source=hidden,
     ).bare()
-    encoder = Stack(
-        prefix="vision_tower",
-        layers=vision.integer("num_hidden_layers", MAX_LAYERS),
-        hidden=wide,
-        ffn=vision.integer("d_ff", MAX_DIM),
-        inner=inner,
-    ).bare()
-    rows = vision.integer("seq_len", MAX_CONTEXT)
-    patch = vision.integer("patch_embed_hidden_size", MAX_DIM)
     buckets = or_default(text, "relative_attention_num_buckets", MAX_DIM, 32)
     name = "decoder.layers.*.self_attn.relative_attention_bias.weight"
     tensors = [
@@ -59,10 +50,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         *([] if spec.tied else [TensorGroup("lm_head.weight", (spec.vocab, hidden))]),
         *decoder.tensors(),
         TensorGroup(name, (buckets, heads), (0,)),
-        *encoder.tensors(),
-        *linear("vision_tower.embeddings.patch_projection", wide, patch, bias=True),
-        TensorGroup("vision_tower.embeddings.row_embedder.weight", (rows, wide)),
-        TensorGroup("vision_tower.embeddings.column_embedder.weight", (rows, wide)),
+        *_patches(vision),
     ]
     return replace(
         spec,
@@ -70,3 +58,22 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         modalities=frozenset({"vision"}),
         dtype=spec.dtype or fields.dtype(),
     )
+
+
+def _patches(vision: Fields) -> Iterator[TensorGroup]:
+    """The encoder, with one learned position for each row and each column."""
+    hidden = vision.integer("hidden_size", MAX_DIM)
+    stack = Stack(
+        prefix="vision_tower",
+        layers=vision.integer("num_hidden_layers", MAX_LAYERS),
+        hidden=hidden,
+        ffn=vision.integer("d_ff", MAX_DIM),
+        inner=vision.integer("num_attention_heads", MAX_DIM) * vision.integer("d_kv", MAX_DIM),
+    )
+    yield from stack.bare().tensors()
+    patch = vision.integer("patch_embed_hidden_size", MAX_DIM)
+    prefix = "vision_tower.embeddings"
+    yield from linear(f"{prefix}.patch_projection", hidden, patch, bias=True)
+    rows = vision.integer("seq_len", MAX_CONTEXT)
+    for axis in ("row", "column"):
+        yield TensorGroup(f"{prefix}.{axis}_embedder.weight", (rows, hidden))
