@@ -19,6 +19,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "SGLang": "sglang",
     "TensorRTLLM": "tensorrtllm",
     "TGI": "tgi",
+    "VLLM": "vllm",
 }
 
 
