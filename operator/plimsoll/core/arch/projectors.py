@@ -176,9 +176,10 @@ _IDEFICS: Final = """
 e = v
 q = perceiver.resampler_n_heads * perceiver.resampler_head_dim
 wide = 4 * v
+head = perceiver.resampler_head_dim
 ?use_resampler =latents perceiver.resampler_n_latents e
 ?use_resampler @perceiver.resampler_depth blocks.*.{context,latents,mlp}_layer_norm e +b
-?use_resampler ?perceiver.qk_layer_norms_perceiver @perceiver.resampler_depth blocks.*.{q,k}_norm perceiver.resampler_head_dim +b
+?use_resampler ?perceiver.qk_layer_norms_perceiver @perceiver.resampler_depth blocks.*.{q,k}_norm head +b
 ?use_resampler @perceiver.resampler_depth blocks.*.{q,k,v}_proj q e
 ?use_resampler @perceiver.resampler_depth blocks.*.output_proj e q
 ?use_resampler @perceiver.resampler_depth blocks.*.mlp.fc wide e
@@ -212,6 +213,10 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "llava_onevision": _NEXT,
     "video_llava": _LLAVA,
     "fast_vlm": _LLAVA,
+    "nemo_speechlm": (
+        "projector t asr.d +b\n=silence audio.d\nspeakers.proj 192 audio.d +b\nspeakers.up 1536 192 3 +b\n"
+        "speakers.dense 192 192 +b\nspeakers.out 8 192 +b"
+    ),
     "unlimited_ocr": "=image_newline t\n=view_separator t\nprojector t encoder.d+1024 +b",
     "deepseek_ocr2": "=view_separator t\nprojector t encoder.d +b",
     "vibevoice": (
@@ -229,7 +234,10 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "gemma3": _GEMMA3,
     "shieldgemma2": _GEMMA3,
     "gemma4": "?v embedding_projection t v\n?a embed_audio t audio.output_proj_dims:1536",
-    "gemma4_unified": "?vision.mm_embed_dim projection t vision.mm_embed_dim\n?audio.audio_embed_dim audio t audio.audio_embed_dim",
+    "gemma4_unified": (
+        "?vision.mm_embed_dim projection t vision.mm_embed_dim\n"
+        "?audio.audio_embed_dim audio t audio.audio_embed_dim"
+    ),
     "gemma3n": (
         "?v embed_vision vision.vocab_size v\n?v embed_vision.{hard,soft}_norm v\n?v embed_vision.projection t v\n"
         "?a embed_audio audio.vocab_size a\n?a embed_audio.{hard,soft}_norm a\n?a embed_audio.projection t a"
@@ -267,10 +275,10 @@ PROJECTORS: Final[Mapping[str, str]] = {
     "omniasr": "projector t a +b",
     "granite_speech": _GRANITE_SPEECH,
     "granite_speech_plus": _GRANITE_SPEECH,
-    "fun_asr_nano": ((
+    "fun_asr_nano": (
         "P = adaptor.projector_hidden_size:2048\nlinear_1 P a +b\nlinear_2 t P +b\n"
         "vit adaptor.num_hidden_layers:2 t adaptor.intermediate_size:256"
-    )),
+    ),
     "got_ocr2": _SAM_UP,
     "pp_chart2table": _SAM_UP,
     "deepseek_vl": _PLAIN2,

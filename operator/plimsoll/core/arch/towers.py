@@ -17,7 +17,7 @@ Short names stand for the usual spellings, see ``SPELLINGS``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.fields import MAX_LAYERS
@@ -77,8 +77,11 @@ class Scope:
             return self.named[name]
         length = name.startswith("#")
         where, _, key = name.removeprefix("#").rpartition(".")
-        fields = self.near[where] if where else self.own
+        fields = self.part(where)
         spellings = SPELLINGS.get(key, (key,))
+        if key == "d":
+            # Some files also state the width by a word that their class does not know.
+            spellings = tuple(word for word in spellings if word in fields.defaults) or spellings
         stated = [word for word in spellings if fields.values.get(word) is not None]
         found = stated or [word for word in spellings if fields.has(word)]
         if length:
@@ -92,20 +95,26 @@ class Scope:
             raise Missing(f"{fields.path}{spellings[0]}")
         return _plain(fields, found[0])
 
+    def part(self, where: str) -> Fields:
+        """A neighbour's config, or the part's own when ``where`` is empty.
+
+        Raises:
+            Missing: The model has no such part.
+        """
+        if where and where not in self.near:
+            raise Missing(f"{self.own.path}{where}_config")
+        return self.near[where] if where else self.own
+
     def holds(self, condition: str) -> bool:
         """Whether a condition holds: a flag, a number that is not 0, or ``field=word``."""
         name, _, word = condition.partition("=")
-        if word:
-            where, _, key = name.rpartition(".")
-            return (self.near[where] if where else self.own).get(key) == word
         try:
+            if word:
+                where, _, key = name.rpartition(".")
+                return bool(self.part(where).get(key) == word)
             return self.number(name) != 0
         except Missing:
             return False
-
-    def inside(self, fields: Fields) -> Scope:
-        """The same neighbours, seen from another part."""
-        return replace(self, own=fields, named={})
 
 
 def _plain(fields: Fields, key: str) -> float:
@@ -153,7 +162,7 @@ def _product(tokens: _Tokens, scope: Scope) -> float:
     value = _atom(tokens, scope)
     while tokens and tokens[0][2] in ("*", "/"):
         times = tokens.pop(0)[2] == "*"
-        name = tokens[0][1] if tokens else None
+        name = next((token[1] for token in tokens if token[1]), None)
         factor = _atom(tokens, scope)
         if not times and factor == 0:
             raise scope.own.wrong(SPELLINGS.get(name or "", (name or "",))[0], "more than 0")
@@ -211,6 +220,14 @@ def _line(words: list[str], scope: Scope, prefix: str) -> Iterator[TensorGroup]:
         condition = words.pop()[2:]
         bias = not condition or scope.holds(condition[1:])
     shape = tuple(int(calculate(word, scope)) for word in words[1:])
+    if any(size < 0 for size in shape):
+        # Differences and fractions of sizes that do not belong together.
+        name = next(
+            found[1]
+            for found in _TOKEN.findall(words[1 + min(range(len(shape)), key=shape.__getitem__)])
+            if found[1]
+        )
+        raise scope.own.wrong(SPELLINGS.get(name, (name,))[0], "a size that the others allow")
     for name in _names(words[0].removeprefix("=")):
         suffix = "" if words[0].startswith("=") else ".weight"
         yield TensorGroup(f"{prefix}{name}{suffix}", shape, indices)

@@ -209,7 +209,11 @@ AUDIO: Final[Mapping[str, str]] = {
     "gemma4_unified_audio": "",
     "vibevoice_diffusion": _DIFFUSION,
     "nemotron3_5_transcribe_asr_audio": (
-        _NEMOTRON + "@L layers.*.{q,k}_norm d/H +b\n{asr,speaker}_norm d +b"
+        _NEMOTRON + "@L layers.*.{q,k}_norm d/H +b\nasr_norm d +b\nspeaker_norm 8 +b"
     ),
     "nemotron3_diarization_audio": _NEMOTRON,
+    "nemotron3_5_transcribe_word_timestamp": (
+        "upsampler d d upsampling_factor +b\n{input_layer,layer}_norm d +b\nvit L d w bias=o\n"
+        "@L layers.*.{q,k}_norm d/H +b\nhead vocab_size d +b"
+    ),
 }

@@ -5,6 +5,7 @@ Source: the shapes of transformers 5.24.0's models on the meta device.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +65,7 @@ def inkling(scope: Scope) -> str:
     along = 1
     for factor in _factors(depth):
         along *= factor
-        scales.append((along, across, side * side * colours * along // 64 * 64))
+        scales.append((along, across, side * side * colours * along * 64))
     if layers < len(scales):
         raise Missing(f"{scope.own.path}num_hidden_layers of at least {len(scales)}")
     whole = log(side * side * depth * colours)
@@ -74,7 +75,7 @@ def inkling(scope: Scope) -> str:
     picked = [min(range(len(scales)), key=lambda at: abs(step - sizes[at])) for step in steps]
     picked[0], picked[-1] = 0, len(scales) - 1
     lines = []
-    for index, (start, end) in enumerate(zip(picked[:-1], picked[1:], strict=True)):
+    for index, (start, end) in enumerate(pairwise(picked)):
         before, after = scales[start], scales[end]
         folded = (after[0] // before[0]) * (after[1] // before[1]) ** 2
         last = index == layers - 1

@@ -53,7 +53,7 @@ patch_embed e c temporal_patch_size:2 p p
 vit L e e*mlp_ratio:4
 merger.ln_q e +b
 merger.mlp.0 e*m*m e*m*m +b
-merger.mlp.2 d e*m*m +b
+merger.mlp.2 hidden_size e*m*m +b
 """
 _QWEN25: Final = """
 side = d / H

@@ -44,10 +44,11 @@ PARTS: Final[Mapping[str, str]] = {
     "semantic_model_config": "semantic",
     "diffusion_head_config": "diffusion",
     "codec_config": "codec",
+    "word_timestamp_config": "words",
 }
-_AUDIO: Final = frozenset({"audio", "acoustic", "semantic", "diffusion", "codec"})
+_AUDIO: Final = frozenset({"audio", "acoustic", "semantic", "diffusion", "codec", "words"})
 _TEXT_KEYS: Final = ("text_config", "llm_config", "language_config")
-_SECOND: Final = frozenset({"high", "semantic", "diffusion", "vq", "codec"})
+_SECOND: Final = frozenset({"high", "semantic", "diffusion", "vq", "codec", "words"})
 #: Parts that a projector's layout reads; they have no tensors of their own.
 _SIZES_ONLY: Final = frozenset({
     "blip_2_qformer", "instructblip_qformer", "instructblipvideo_qformer", "idefics2_perceiver",
@@ -62,7 +63,7 @@ _FILLED: Final = frozenset({"glmasr", "voxtral", "voxtral_realtime"})
 #: Wrappers that also tie the head where only the text config says so.
 _TIED_BY_TEXT: Final = frozenset({
     "blip-2", "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "instructblip", "instructblipvideo", "llava",
-    "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl",
+    "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "shieldgemma2",
 })  # fmt: skip
 
 
@@ -100,10 +101,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     if family in _TIED_BY_TEXT:
         tied = tied or spec.tied
     fields.seen.update(_OF_ROTATION.get(family, ()))
-    # Many files repeat sizes of the text model beside it.
-    fields.seen.update(
-        key for key, value in fields.values.items() if text.fields.get(key) == value
-    )
+    if text.fields is not fields:
+        # Many files repeat sizes of the text model beside it.
+        same = text.fields.get
+        fields.seen.update(key for key, value in fields.values.items() if same(key) == value)
     spec = replace(
         tie(spec, tied=tied),
         family=text.model_type,

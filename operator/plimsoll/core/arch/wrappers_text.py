@@ -98,7 +98,11 @@ _STYLES: Final[Mapping[str, Style]] = {
         ),
     ),
     "chameleon": replace(
-        _BIASED, extras=_further("@n =layers.*.self_attn.q_norm.{weight,bias} q/s s\n@n =layers.*.self_attn.k_norm.{weight,bias} k/s s")
+        _BIASED,
+        extras=_further(
+            "@n =layers.*.self_attn.q_norm.{weight,bias} q/s s\n"
+            "@n =layers.*.self_attn.k_norm.{weight,bias} k/s s"
+        ),
     ),
     "evolla": replace(_BIASED, extras=_further(_EVOLLA)),
     "phi4_multimodal": Style(rule=all_windowed),
