@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES: Final = 10_000
 #: Brackets, commas and colons of one JSON text. Each can become an object of 64 bytes and more, so
 #: this, not the text's length, bounds the memory of parsing it: ``[],[],[]`` grows twentyfold.
-MAX_STRUCTURE: Final = 3 << 19
+MAX_STRUCTURE: Final = 1 << 19
 _LFS_POINTER: Final = b"version https://git-lfs"
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

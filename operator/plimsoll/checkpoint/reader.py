@@ -19,6 +19,7 @@ from plimsoll.checkpoint.shards import (
     INDEX,
     MAX_SHARDS,
     Digests,
+    counted,
     join,
     read_index,
     read_safetensors,
@@ -26,10 +27,11 @@ from plimsoll.checkpoint.shards import (
 from plimsoll.checkpoint.torchzip import read_torch
 from plimsoll.core.errors import BadModel
 from plimsoll.core.quantization import quantization_of
-from plimsoll.core.weights import Manifest, TensorKind
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from plimsoll.core.weights import Manifest, TensorKind
 
 CONFIG: Final = "config.json"
 TORCH_INDEX: Final = "pytorch_model.bin.index.json"
@@ -41,6 +43,7 @@ _PICKLES: Final = (".pt", ".pth", ".bin")
 _TRAINING: Final = frozenset(
     {"training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"}
 )
+_MAX_WORD: Final = 64
 _CONFIG_REASON: Final = "ConfigUnreadable"
 _WEIGHTS_REASON: Final = "WeightsUnreadable"
 
@@ -187,7 +190,7 @@ def _read_pytorch(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Dig
         if found.note is not None:
             notes.append(found.note)
     # Not checked against the index: a name that shares its storage with another is not kept.
-    return Manifest.of(tensors, "pytorch", tuple(notes[:1])), digests
+    return counted(tensors, "pytorch", files[0], tuple(notes[:1])), digests
 
 
 def _read_gguf(folder: Folder, name: str) -> Checkpoint:
@@ -200,6 +203,10 @@ def _read_gguf(folder: Folder, name: str) -> Checkpoint:
         with folder.open(shard, _WEIGHTS_REASON) as (file, size):
             header = gguf.read_header(file, size, shard)
         config = config or header.metadata
+        architecture = config.get("general.architecture")
+        if isinstance(architecture, str) and len(architecture) > _MAX_WORD:
+            why = f"general.architecture has {len(architecture)} characters"
+            raise unreadable(shard, why, _WEIGHTS_REASON)
         parts.append((shard, header.digest))
         tensors.update(header.tensors)
         count += len(header.tensors)
@@ -212,7 +219,7 @@ def _read_gguf(folder: Folder, name: str) -> Checkpoint:
             if isinstance(promised, int) else "its split.count is not a number", _WEIGHTS_REASON
         )  # fmt: skip
     return Checkpoint(
-        config, Manifest.of(tensors, "gguf"), _digest(parts), "gguf", folder.path / name, name
+        config, counted(tensors, "gguf", name), _digest(parts), "gguf", folder.path / name, name
     )
 
 

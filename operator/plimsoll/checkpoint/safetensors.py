@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from plimsoll.core.errors import BadModel
 
 MAX_HEADER: Final = 1 << 25
+#: What is not as writers write it takes more memory to read, and is no large model.
+MAX_IRREGULAR: Final = 1 << 24
 _PREFIX: Final = 8
 _MAX_DIMENSIONS: Final = 64
 MAX_SIZE: Final = (1 << 63) - 1
@@ -74,6 +76,8 @@ def tensors_of(header: bytes, data: int, name: str) -> dict[str, TensorKind]:
     Raises:
         BadModel: Anything that is not a header of exactly ``data`` bytes of tensors.
     """
+    if len(header) > MAX_IRREGULAR:
+        raise _bad(name, f"its header is irregular and has more than {MAX_IRREGULAR} bytes")
     try:
         text = header.decode()
     except UnicodeDecodeError as error:

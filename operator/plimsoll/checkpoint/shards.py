@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 INDEX: Final = "model.safetensors.index.json"
 MAX_INDEX: Final = 1 << 25
 MAX_SHARDS: Final = 1024
+_MAX_KINDS: Final = 1 << 14  # without layers' and experts' numbers a few hundred are left
 _SUFFIX: Final = ".safetensors"
 _REASON: Final = "WeightsUnreadable"
 
@@ -57,7 +58,8 @@ def _count(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Digests] |
     # An index may promise what the files hold and still repeat a name, unless its names ascend.
     if len(shards) > 1 and not (index is not None and index.sorted) and tally.repeats():
         return None
-    return Manifest(tally.parts(), "safetensors"), digests
+    manifest = Manifest(tally.parts(), "safetensors")
+    return None if too_varied(manifest) else (manifest, digests)
 
 
 def _scan(folder: Folder) -> IndexScan | None:
@@ -85,7 +87,26 @@ def _read_strictly(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Di
         raise unreadable(
             index[missing], f"it lacks tensor {missing!r:.80}, which the index promises", _REASON
         )
-    return Manifest.of(tensors, "safetensors"), digests
+    return counted(tensors, "safetensors", shards[0]), digests
+
+
+def too_varied(manifest: Manifest) -> bool:
+    """Whether there are more kinds of names than any model has."""
+    return len({part.role for part in manifest.parts}) > _MAX_KINDS
+
+
+def counted(
+    tensors: dict[str, TensorKind], form: str, file: str, notes: tuple[str, ...] = ()
+) -> Manifest:
+    """The manifest of tensors by name.
+
+    Raises:
+        BadModel: More kinds of names than any model has; each would cost time later.
+    """
+    manifest = Manifest.of(tensors, form, notes)
+    if too_varied(manifest):
+        raise unreadable(file, f"its tensors have more than {_MAX_KINDS} kinds of names", _REASON)
+    return manifest
 
 
 def join(tensors: dict[str, TensorKind], found: dict[str, TensorKind], shard: str) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _BLOCK: Final = 1 << 18
+#: Names with a layer's number and without an expert's. Real models have some 10,000.
+MAX_ROLES: Final = 1 << 15
 _MAX_METADATA: Final = 1 << 16
 _EXPERT: Final = re.compile(rb"\.experts\.[0-9]{1,9}(?![^.\"])")  # in names joined by quotes
 _STARRED: Final = b".experts.*"
@@ -76,8 +78,9 @@ class Tally:
     def add(self, header: bytes, data: int) -> bool:
         """Count one header whose tensors fill ``data`` bytes; False when it is not regular."""
         start = _behind_metadata(header)
-        end = len(header.rstrip(b" ")) - 1
-        if start is None or b"\\" in header or header[end : end + 1] != b"}":
+        end = header.rfind(b"}")  # spaces may follow
+        behind = len(header) - end - 1
+        if start is None or b"\\" in header or behind > _BLOCK or header[end + 1 :].strip(b" "):
             return False
         style = _SPACED if header.startswith(b'": {', header.find(b'"', start + 1)) else _COMPACT
         if start == end:
@@ -88,7 +91,8 @@ class Tally:
         while start < end:
             cut = header.find(b"]}" + style.between + b'"', min(start + _BLOCK, end))
             cut = end if cut < 0 else cut + 2
-            found = self._block(header[start:cut], style, position)
+            regular = cut - start <= 2 * _BLOCK  # no entry is as long as a block
+            found = self._block(header[start:cut], style, position) if regular else None
             if found is None:
                 return False
             position, block = found
@@ -108,25 +112,28 @@ class Tally:
             offsets, names, tails = zip(*[p.split(b'"', 2) for p in pieces], strict=True)
         except ValueError:  # a piece without its two quotes, or no piece at all
             return None
-        for tail in set(tails).difference(self._kinds):
-            if not self._learn_kind(tail, style):
-                return None
+        roles = _EXPERT.sub(_STARRED, b'"'.join(names)).split(b'"')
+        if not (
+            offsets[0] == b"]}" + style.between
+            and all(self._learn_kind(tail, style) for tail in set(tails).difference(self._kinds))
+            and all(self._learn_role(role) for role in set(roles).difference(self._roles))
+        ):
+            return None
         ends = list(accumulate(map(self._sizes.__getitem__, tails), initial=position))
         flat = [0] * (2 * len(names))
         flat[0::2], flat[1::2] = ends[:-1], ends[1:]
         wanted = (style.offsets * len(names)) % tuple(flat)
         if b"".join(offsets[1:]) + last + style.between != wanted.encode():
             return None
-        roles = _EXPERT.sub(_STARRED, b'"'.join(names)).split(b'"')
-        for role in set(roles).difference(self._roles):
-            if _NAME.fullmatch(role) is None:
-                return None
-            self._roles[role] = role_of(role.decode())
-        if offsets[0] != b"]}" + style.between:
-            return None
         self._counts.update(zip(roles, tails, strict=True))
         self._hashes.extend(map(hash, names))
         return ends[-1], names
+
+    def _learn_role(self, role: bytes) -> bool:
+        if _NAME.fullmatch(role) is None or len(self._roles) >= MAX_ROLES:
+            return False
+        self._roles[role] = role_of(role.decode())
+        return True
 
     def _learn_kind(self, tail: bytes, style: _Style) -> bool:
         match = style.tail.fullmatch(tail)
@@ -199,7 +206,7 @@ _SPACE: Final = b" \n\r\t"
 _MAX_REST: Final = 1 << 16
 
 
-def scan_index(file: BinaryIO, most_files: int) -> IndexScan | None:
+def scan_index(file: BinaryIO, most_files: int, most_bytes: int = 1 << 25) -> IndexScan | None:
     """Read an index block by block; None when it is not regular.
 
     A regular one has nothing nested in its ``weight_map``, no backslash, and little around it.
@@ -210,7 +217,7 @@ def scan_index(file: BinaryIO, most_files: int) -> IndexScan | None:
         return None
     rest, text = head[: opening.end() - 1], head[opening.end() :]
     files: set[bytes] = set()
-    count = total = 0
+    count = total = read = 0
     ascending, before = True, b""
     while True:
         closing = text.find(b"}")
@@ -225,6 +232,9 @@ def scan_index(file: BinaryIO, most_files: int) -> IndexScan | None:
         before = names[-1]
         if closing >= 0:
             break
+        read += _BLOCK
+        if read > most_bytes:  # it grows while it is read
+            return None
         text = text[cut:] + file.read(_BLOCK)
     rest += b"{}" + text[closing + 1 :] + file.read(_MAX_REST)
     try:

@@ -26,10 +26,15 @@ def render(answer: Fit, output: str) -> str:
         case "json":
             return json.dumps(answer.document(), indent=2) + "\n"
         case "yaml":
-            return "\n".join(_yaml(answer.document(), 0)) + "\n"
+            return "".join(f"{_printable(line)}\n" for line in _yaml(answer.document(), 0))
         case "args":
             return "".join(f"{quote(arg)}\n" for arg in answer.args)
-    return "\n".join(_text(answer)) + "\n"
+    return "".join(f"{_printable(line)}\n" for line in _text(answer))
+
+
+def _printable(line: str) -> str:
+    """A line that moves no cursor and forges no other line: names come from strangers' files."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
 
 
 def error_line(error: PlimsollError) -> str:
@@ -39,7 +44,7 @@ def error_line(error: PlimsollError) -> str:
     ]
     where = f" ({', '.join(places)})" if places else ""
     line = f"plimsoll: {error.reason}: {error.message}{where}"
-    return "".join(c if c.isprintable() else "?" for c in line)
+    return _printable(line)
 
 
 def error_json(error: PlimsollError) -> str:
