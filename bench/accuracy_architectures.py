@@ -8,36 +8,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.core.arch import read_spec
 from plimsoll.core.engines import ENGINES
 from plimsoll.core.errors import PlimsollError, Unsupported
 from plimsoll.core.kv import cache_size
 from plimsoll.core.request import SizingRequest
-from tests.oracle import BYTES, DATA, differences, records
+from tests.oracle import BYTES, DATA, differences, records, strange, varied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-#: A name that no reader has.
-STRANGER: Final = "somebodys_own_model"
 
 
 def report() -> dict[str, Any]:
     """Everything, as JSON."""
     return {
         "measured": exactness(records().values()),
-        "varied": exactness(varied()),
+        "varied": exactness(varied().values()),
         "structure": structure(),
         "engineVectors": vectors(),
     }
-
-
-def varied() -> list[dict[str, Any]]:
-    """Random changes of the default configs, measured; see tools/vary_configs.py."""
-    lines = (DATA / "varied_configs.jsonl").read_text().splitlines()
-    return [{"part": "varied", **json.loads(line)} for line in lines]
 
 
 def exactness(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -95,15 +86,6 @@ def structure() -> dict[str, Any]:
         if not right:
             wrong[name] = f"all_full {size.all_full} instead of {record['all_full']}"
     return {"outcome": dict(outcome), "wrong": wrong}
-
-
-def strange(config: dict[str, Any]) -> dict[str, Any]:
-    """The same config under names that nobody knows; of a wrapper, its text model too."""
-    renamed = config | {"model_type": STRANGER, "architectures": ["SomebodysOwnForCausalLM"]}
-    for key in ("text_config", "llm_config", "language_config", "thinker_config", "decoder"):
-        if isinstance(renamed.get(key), dict):
-            renamed[key] = strange(renamed[key])
-    return renamed
 
 
 def vectors() -> dict[str, Any]:

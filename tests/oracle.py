@@ -12,6 +12,7 @@ from plimsoll.core.errors import PlimsollError
 from plimsoll.core.kv import cache_size
 
 DATA: Final = Path(__file__).parent / "data"
+STRANGER: Final = "somebodys_own_model"
 BYTES: Final = ("all_full", "windows_honoured", "window", "state", "cross")
 
 
@@ -23,6 +24,23 @@ def records() -> dict[str, dict[str, Any]]:
         record = json.loads(line)
         found[f"{record['part']}/{record['name']}"] = record
     return found
+
+
+@cache
+def varied() -> dict[str, dict[str, Any]]:
+    """``varied/name`` -> record of a randomly changed config; see tools/vary_configs.py."""
+    lines = (DATA / "varied_configs.jsonl").read_text().splitlines()
+    found = [{"part": "varied", **json.loads(line)} for line in lines]
+    return {f"varied/{record['name']}": record for record in found}
+
+
+def strange(config: dict[str, Any]) -> dict[str, Any]:
+    """The same config under a name that nobody knows; of a wrapper, its text model's too."""
+    renamed = config | {"model_type": STRANGER, "architectures": ["SomebodysOwnForCausalLM"]}
+    for key in ("text_config", "llm_config", "language_config", "thinker_config", "decoder"):
+        if isinstance(renamed.get(key), dict):
+            renamed[key] = strange(renamed[key])
+    return renamed
 
 
 def config(name: str) -> dict[str, Any]:

@@ -6,15 +6,20 @@ from typing import Final
 
 import pytest
 
-from tests.oracle import differences, records
+from plimsoll.core.arch import read_spec
+from plimsoll.core.errors import PlimsollError
+from plimsoll.core.kv import cache_size
+from tests.oracle import differences, records, strange, varied
+
+ALL: Final = {**records(), **varied()}
 
 #: Records that do not pass yet -> why. A listed record that passes fails the test.
 PENDING: Final[dict[str, str]] = {}
 
 
-@pytest.mark.parametrize("name", records())
+@pytest.mark.parametrize("name", ALL)
 def test_bytes_equal_the_measured_ones_and_parameters_agree(name: str) -> None:
-    found = differences(records()[name])
+    found = differences(ALL[name])
     if name in PENDING:
         assert found, f"{name} passes: remove it from PENDING"
     else:
@@ -22,4 +27,19 @@ def test_bytes_equal_the_measured_ones_and_parameters_agree(name: str) -> None:
 
 
 def test_pending_names_records() -> None:
-    assert PENDING.keys() <= records().keys()
+    assert PENDING.keys() <= ALL.keys()
+
+
+def test_under_a_strange_name_a_config_is_read_right_or_refused_or_marked() -> None:
+    silent = {}
+    for name, record in records().items():
+        try:
+            spec = read_spec(strange(record["config"]))
+        except PlimsollError:
+            continue
+        size = cache_size(spec, "bf16", model_dtype="bf16")
+        if not spec.notes:
+            silent[name] = "no note says that it is an estimate"
+        if size.state != (record["state"] or 0) or record["all_full"] not in {None, size.all_full}:
+            silent[name] = f"{size} instead of {record}"[:300]
+    assert not silent
