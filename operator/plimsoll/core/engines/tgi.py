@@ -170,7 +170,7 @@ class TGI:
         total = 0
         for group in spec.caches:
             if group.latent:
-                wide = max(spec.key_dim, spec.value_dim)  # values are padded to the keys' width
+                wide = _expanded_width(spec)
                 elements = group.layers * spec.heads // request.tensor * wide * 2
             else:
                 heads = own
@@ -297,6 +297,17 @@ def _measured(s: Situation, prefill: int) -> dict[str, int]:
         "activation": peak * (2 if s.wide and s.request.mode != "Engine" else 1),
         "workspace": _WORKSPACE,
     }
+
+
+def _expanded_width(spec: ModelSpec) -> int:
+    """Elements of one head of a latent model once it is expanded; values are padded to it.
+
+    The query's up-projection has as many rows per head as its keys are wide.
+    """
+    for group in spec.tensors:
+        if group.name.endswith((".q_b_proj.weight", ".q_proj.weight")):
+            return group.shape[0] // spec.heads
+    return max(spec.key_dim, spec.value_dim)
 
 
 def _requests(s: Situation) -> int:

@@ -140,6 +140,8 @@ def test_layers_that_share_a_cache_get_a_row_each() -> None:
 def test_windows_outside_the_list_of_classes_keep_every_token() -> None:
     window = CacheGroup(32, 8, 128, 128, window=4096)
     assert ENGINE.cell(model(window, architecture="MistralForCausalLM"), request()) == 131_072
+    half = CacheGroup(16, 8, 128, 128), CacheGroup(16, 8, 128, 128, window=4096)
+    assert ENGINE.cell(model(*half, architecture="Gemma2ForCausalLM"), request()) == 131_072
     gpt_oss = model(
         CacheGroup(18, 8, 64, 64), CacheGroup(18, 8, 64, 64, window=128),
         architecture="GptOssForCausalLM", layers=36,
