@@ -43,6 +43,11 @@ _MODULES: Final[Mapping[str, str]] = {
     ),
     "dbrx": "dbrx",
     "lara": "lara_mini",
+    "latent": (
+        "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 hy_v4_vl_text "
+        "kimi_k2 longcat_flash minicpm3 mistral4 sarvam_mla youtu"
+    ),
+    "latent_own": "dots3_note_text mistral_large4_text",
     "gpt": (
         "RefinedWeb RefinedWebModel biogpt bloom codegen cpmant ctrl falcon gpt2 gpt_bigcode gpt_neo "
         "gpt_neox gpt_neox_japanese gptj imagegpt jais2 modernbert-decoder mpt nemotron openai-gpt opt "
