@@ -64,6 +64,7 @@ _GPTJ: Final = Style(
 _BIASED: Final = replace(_GPT, qkv_bias="attention_bias", o_bias="attention_bias")
 
 STYLES: Final[Mapping[str, Style]] = {
+    "gpt-sw3": _GPT2,
     "gpt2": _GPT2,
     "openai-gpt": replace(_GPT2, final_norm=False),
     "imagegpt": replace(_GPT2, norm_bias=""),
