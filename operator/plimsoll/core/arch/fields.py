@@ -189,6 +189,22 @@ class Fields:
                 raise self.wrong(key, "the name of a known dtype") from None
         return None
 
+    def dtype_under(self, key: str) -> str | None:
+        """Canonical dtype under that key; None when absent, null or ``auto``.
+
+        Raises:
+            BadModel: Not the name of a dtype.
+        """
+        value = self.get(key)
+        if value is None or value == "auto":
+            return None
+        if not isinstance(value, str):
+            raise self.wrong(key, "the name of a dtype")
+        try:
+            return dtypes.canonical(value, key)
+        except BadArgument:
+            raise self.wrong(key, "the name of a known dtype") from None
+
     def wrong(self, key: str, wanted: str) -> BadModel:
         """The refusal of one field."""
         value = self.get(key)

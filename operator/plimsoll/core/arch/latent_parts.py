@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.spec import ModelSpec
 
+#: Words that Moonshot's and Bailing's files have for the usual ones.
+_ALIASES = {"model_max_length": "max_position_embeddings"}
+
 Indices = tuple[int, ...]
 ATTENTION = f"{LAYER}.self_attn"
 INDEXED = frozenset({"indexed_attention", "deepseek_sparse_attention", "qwen_sparse_attention"})
@@ -28,7 +31,8 @@ INDEXED = frozenset({"indexed_attention", "deepseek_sparse_attention", "qwen_spa
 #: Fields that follow from others or say how the index is used, not how large it is.
 NEUTRAL = frozenset({
     "block_size", "ep_size", "first_k_dense_replace", "index_local_blocks", "index_skip_topk_offset", "index_topk",
-    "index_topk_freq", "index_topk_pattern", "indexer_rope_interleave", "indexer_types", "kv_source_layers",
+    "index_topk_freq", "index_topk_pattern", "kda_lower_bound", "kda_safe_gate", "number_of_conv_states",
+    "num_expert_group", "indexer_rope_interleave", "indexer_types", "kv_source_layers",
     "layer_types", "mlp_layer_types", "moe_layer_freq", "no_rope_layer_interval", "no_rope_layers", "qk_head_dim",
 })  # fmt: skip
 
@@ -77,9 +81,12 @@ def read_latent(fields: Fields, spec: ModelSpec) -> Latent:
 
 def base(fields: Fields, family: str, architecture: str) -> ModelSpec:
     """The sizes that any config has, and the context under the names of these families."""
-    spec = read_plain(fields, family, architecture)
-    fields.seen |= NEUTRAL
-    context = fields.either("model_max_length", "max_position_embeddings", most=MAX_CONTEXT)
+    aliases = {alias: key for alias, key in _ALIASES.items() if fields.states(alias)}
+    stated = {key: fields.values[alias] for alias, key in aliases.items() if not fields.states(key)}
+    own = replace(fields, values={**fields.values, **stated})
+    spec = read_plain(own, family, architecture)
+    fields.seen |= NEUTRAL | aliases.keys()
+    context = own.either("max_position_embeddings", most=MAX_CONTEXT)
     return replace(
         spec,
         context_length=context or spec.context_length,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COUNTS: Final = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 PER_TOKEN: Final = (
     "num_experts_per_tok",
+    "num_experts_per_token",
     "experts_per_token",
     "moe_k",
     "moe_topk",

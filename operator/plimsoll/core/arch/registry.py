@@ -43,13 +43,15 @@ _MODULES: Final[Mapping[str, str]] = {
     ),
     "dbrx": "dbrx",
     "lara": "lara_mini",
+    "delta": "olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next qwen4_exp_text",
+    "kda": "bailing_hybrid glm5_next_text kimi_linear",
     "latent": (
         "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 hy_v4_vl_text "
         "kimi_k2 longcat_flash minicpm3 mistral4 sarvam_mla youtu"
     ),
     "latent_own": "dots3_note_text mistral_large4_text",
     "gpt": (
-        "RefinedWeb RefinedWebModel biogpt bloom codegen cpmant ctrl falcon gpt2 gpt_bigcode gpt_neo "
+        "RefinedWeb RefinedWebModel biogpt bloom codegen cpmant ctrl falcon gpt-sw3 gpt2 gpt_bigcode gpt_neo "
         "gpt_neox gpt_neox_japanese gptj imagegpt jais2 modernbert-decoder mpt nemotron openai-gpt opt "
         "persimmon phi reformer stablelm starcoder2 xglm xlm"
     ),
@@ -66,6 +68,10 @@ _MODULES: Final[Mapping[str, str]] = {
     "encdec_wrappers": (
         "encoder-decoder florence2 pp_formulanet speech-encoder-decoder vision-encoder-decoder"
     ),
+    "mamba": "falcon_mamba mamba mamba2",
+    "mamba_hybrids": "bamba falcon_h1 granitemoehybrid jamba",
+    "nemotron_h": "nemotron_h",
+    "zamba": "zamba zamba2",
     "moonshine": "canary cohere_asr moonshine moonshine_streaming",
     "pix2struct": "pix2struct",
     "prophetnet": "prophetnet",
