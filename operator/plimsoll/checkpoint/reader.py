@@ -7,13 +7,11 @@ a GGUF file. A pickle is looked at and never loaded, because loading it runs it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.checkpoint import gguf
 from plimsoll.checkpoint.files import Folder, not_found, unreadable
 from plimsoll.checkpoint.shards import (
     INDEX,
@@ -24,7 +22,6 @@ from plimsoll.checkpoint.shards import (
     read_index,
     read_safetensors,
 )
-from plimsoll.checkpoint.torchzip import read_torch
 from plimsoll.core.errors import BadModel
 from plimsoll.core.quantization import quantization_of
 
@@ -44,6 +41,8 @@ _TRAINING: Final = frozenset(
     {"training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"}
 )
 _MAX_WORD: Final = 64
+#: File names with contents, or with the SHA-256 of a header.
+Parts = tuple[tuple[str, str | bytes], ...]
 _CONFIG_REASON: Final = "ConfigUnreadable"
 _WEIGHTS_REASON: Final = "WeightsUnreadable"
 
@@ -55,7 +54,7 @@ class Checkpoint:
     Attributes:
         config: Parsed config.json, or GGUF metadata.
         tensors: All tensors; None when only a config was found and weights were not required.
-        digest: SHA-256 over file names, headers and config: another model gives another digest.
+        parts: Name of each file that was read, with its content (config) or its header's SHA-256.
         format: ``safetensors``, ``pytorch``, ``gguf``, or ``config`` without weights.
         path: Folder, or file, that was read.
         file: The GGUF file below the folder (first shard); None for a folder.
@@ -63,10 +62,24 @@ class Checkpoint:
 
     config: dict[str, Any]
     tensors: Manifest | None
-    digest: str
+    parts: Parts
     format: str
     path: Path
     file: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over file names, headers and config: another model gives another digest.
+
+        Worked out when asked for: ``plimsoll fit`` never does, and loading OpenSSL costs it 4 ms.
+        """
+        from hashlib import sha256  # noqa: PLC0415 - see above
+
+        named = sorted(
+            (name, sha256(part).hexdigest() if isinstance(part, bytes) else part)
+            for name, part in self.parts
+        )
+        return sha256(json.dumps(named).encode()).hexdigest()
 
 
 def read_checkpoint(
@@ -147,8 +160,8 @@ def _one_value_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read_config_only(folder: Folder, name: str) -> Checkpoint:
     data = folder.read(name, MAX_CONFIG, _CONFIG_REASON)
-    digest = _digest([(name, hashlib.sha256(data).hexdigest())])
-    return Checkpoint(parse_config(data, name), None, digest, "config", folder.path / name)
+    parts = ((name, data),)
+    return Checkpoint(parse_config(data, name), None, parts, "config", folder.path / name)
 
 
 def _read_folder(
@@ -157,12 +170,12 @@ def _read_folder(
     """A folder as Hugging Face lays it out: weights, config, perhaps a file about quantisation."""
     data = folder.read(CONFIG, MAX_CONFIG, _CONFIG_REASON)
     config = parse_config(data)
-    digests = [*digests, (CONFIG, hashlib.sha256(data).hexdigest())]
+    parts: list[tuple[str, str | bytes]] = [*digests, (CONFIG, data)]
     if QUANTIZATION in names and quantization_of(config) is None:
         more = folder.read(QUANTIZATION, MAX_CONFIG, _CONFIG_REASON)
         config["quantization_config"] = parse_config(more, QUANTIZATION)
-        digests.append((QUANTIZATION, hashlib.sha256(more).hexdigest()))
-    return Checkpoint(config, manifest, _digest(digests), manifest.format, folder.path)
+        parts.append((QUANTIZATION, more))
+    return Checkpoint(config, manifest, tuple(parts), manifest.format, folder.path)
 
 
 def _torch_files(names: tuple[str, ...]) -> list[str]:
@@ -175,6 +188,8 @@ def _torch_files(names: tuple[str, ...]) -> list[str]:
 
 
 def _read_pytorch(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Digests]:
+    from plimsoll.checkpoint.torchzip import read_torch  # noqa: PLC0415 - loads pickletools
+
     index = read_index(folder, TORCH_INDEX, ".bin") if TORCH_INDEX in names else {}
     files = sorted(set(index.values())) or _torch_files(names)
     if len(files) > MAX_SHARDS:
@@ -194,6 +209,8 @@ def _read_pytorch(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Dig
 
 
 def _read_gguf(folder: Folder, name: str) -> Checkpoint:
+    from plimsoll.checkpoint import gguf  # noqa: PLC0415 - most models are not GGUF
+
     shards = _shards(name)
     parts: list[tuple[str, str]] = []
     tensors: dict[str, TensorKind] = {}
@@ -219,7 +236,7 @@ def _read_gguf(folder: Folder, name: str) -> Checkpoint:
             if isinstance(promised, int) else "its split.count is not a number", _WEIGHTS_REASON
         )  # fmt: skip
     return Checkpoint(
-        config, counted(tensors, "gguf", name), _digest(parts), "gguf", folder.path / name, name
+        config, counted(tensors, "gguf", name), tuple(parts), "gguf", folder.path / name, name
     )
 
 
@@ -271,7 +288,3 @@ def _no_weights(path: Path, pickles: list[str]) -> BadModel:
         reason=_WEIGHTS_REASON,
         field="spec.model.source",
     )
-
-
-def _digest(parts: Digests) -> str:
-    return hashlib.sha256(json.dumps(sorted(parts)).encode()).hexdigest()

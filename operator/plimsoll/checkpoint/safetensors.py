@@ -8,7 +8,6 @@ memory than a sizing may have. What the library refuses is refused here too (tes
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from plimsoll.checkpoint.files import check_structure, unreadable
@@ -43,6 +42,8 @@ def read_header(file: BinaryIO, size: int, name: str) -> tuple[dict[str, TensorK
     Raises:
         BadModel: The header is not one, or does not match the file.
     """
+    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and a config alone needs none
+
     header = read_bytes(file, size, name)
     digest = sha256(header).hexdigest()
     return tensors_of(header, size - _PREFIX - len(header), name), digest

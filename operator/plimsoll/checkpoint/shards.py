@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.checkpoint import safetensors
@@ -45,6 +44,8 @@ def _count(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Digests] |
         shards = sorted(file.decode("latin-1") for file in index.files)
         if not all(name.isascii() and name.endswith(_SUFFIX) for name in shards):
             return None
+    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and a config alone needs none
+
     tally = Tally()
     digests: Digests = []
     for shard in shards:

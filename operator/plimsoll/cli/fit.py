@@ -53,9 +53,5 @@ def _checkpoint(path: str) -> Checkpoint:
 
     if path != _STDIN:
         return read_checkpoint(Path(path), require_weights=False)
-    from hashlib import sha256  # noqa: PLC0415 - as above
-
     data = sys.stdin.buffer.read(MAX_CONFIG + 1)
-    return Checkpoint(
-        parse_config(data, "-"), None, sha256(data).hexdigest(), "config", Path(_STDIN)
-    )
+    return Checkpoint(parse_config(data, "-"), None, ((_STDIN, data),), "config", Path(_STDIN))

@@ -397,12 +397,12 @@ def test_refusals_of_the_content_name_the_file(model: Path) -> None:
     with pytest.raises(BadModel) as bad:
         plimsoll.fit_path(model)
     assert (bad.value.file, bad.value.field) == ("config.json", "num_hidden_layers")
-    (model / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    (model / "config.json").write_text(json.dumps({"model_type": "nobody"}))
     with pytest.raises(Unsupported) as unsupported:
         plimsoll.fit_path(model)
     assert unsupported.value.file == "config.json"
     with pytest.raises(Unsupported) as engine:
-        plimsoll.fit_path(model, settings=SizingRequest("VLLM"))
+        plimsoll.fit_path(model, settings=SizingRequest("Vllm"))
     assert engine.value.file == "config.json"  # the model is read first
 
 

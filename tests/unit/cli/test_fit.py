@@ -269,7 +269,7 @@ def test_refusals_are_one_line_and_one_object(
     ("content", "code", "reason", "field"),
     [
         ("{", 2, "ConfigUnreadable", None),
-        ('{"model_type": "no_such_type"}', 3, "UnsupportedArchitecture", "model_type"),
+        ('{"model_type": "no_such_type"}', 3, "UnsupportedArchitecture", "num_hidden_layers"),
         (
             json.dumps(CONFIG | {"num_hidden_layers": -1}),
             2,

@@ -134,7 +134,7 @@ def test_works_as_anybody_on_a_read_only_model(lightllm: Sizer) -> None:
     # The interpreter of this machine may be root's own, so all is imported before the user changes.
     nobody = "os.setgid(65532); os.setuid(65532)" if os.geteuid() == 0 else "pass"
     code = f"""
-import os, sys, traceback
+import fractions, hashlib, os, sys, traceback
 import plimsoll.sizer.run, plimsoll.sizer.__main__, pynvml
 {nobody}
 sys.exit(plimsoll.sizer.__main__.main(["size"]))
@@ -189,7 +189,10 @@ def test_weights_that_are_cut(lightllm: Sizer) -> None:
 
 def test_an_unknown_architecture(bare: Sizer) -> None:
     safetensors_folder(
-        bare.folder / "model", architectures=["NobodyForCausalLM"], model_type="nobody"
+        bare.folder / "model",
+        architectures=["NobodyForCausalLM"],
+        model_type="nobody",
+        kv_lora_rank=512,  # without it, the structure of plain attention would be told
     )
     why = failure(bare.run(), 3, "UnsupportedArchitecture")
     assert "nobody" in why.message
@@ -197,7 +200,7 @@ def test_an_unknown_architecture(bare: Sizer) -> None:
 
 
 def test_a_bad_model_is_told_before_a_driver_is_waited_for(bare: Sizer) -> None:
-    safetensors_folder(bare.folder / "model", model_type="nobody")
+    safetensors_folder(bare.folder / "model", model_type="nobody", kv_lora_rank=512)
     bare.gpus(GPU, fail=9)
     bare.env |= {"PLIMSOLL_NVML_WAIT": "50", "PLIMSOLL_DEADLINE": "20"}
     failure(bare.run(), 3, "UnsupportedArchitecture")
