@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from plimsoll.core.arch.spec import StateGroup
 
 _NEUTRAL = frozenset({
-    "chunk_size", "expand", "intermediate_size", "layer_types", "residual_in_fp32", "time_step_rank", "use_falcon_mambapy",
+    "chunk_size", "expand", "intermediate_size", "layer_types", "residual_in_fp32", "time_step_rank",
+    "use_falcon_mambapy",
 })  # fmt: skip
 
 

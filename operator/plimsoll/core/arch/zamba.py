@@ -28,7 +28,7 @@ _HYBRID: Final = frozenset({"hybrid", "g"})
 _NEUTRAL: Final = frozenset({
     "attention_hidden_size", "attn_layer_offset", "attn_layer_period", "chunk_size", "hybrid_layer_ids", "kv_channels",
     "layer_types", "layers_block_type", "mamba_headdim", "mamba_dt_rank", "num_query_groups", "use_mem_rope",
-    "use_mem_eff_path", "lora_rank", "use_shared_mlp_adapter", "adapter_rank",
+    "use_mem_eff_path", "lora_rank", "hidden_mamba_act", "use_shared_mlp_adapter", "adapter_rank",
 })  # fmt: skip
 #: Zamba 2's layers with attention in transformers' class.
 _SECOND: Final = frozenset({6, 12, 18, 24, 30, 36, 42, 47, 51})
