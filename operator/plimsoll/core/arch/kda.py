@@ -46,7 +46,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     Raises:
         BadModel: A size or a list is of the wrong type or out of range.
     """
-    spec = base(fields, family, architecture)
+    spec = base(fields, family, architecture, grouped=False)
     spec = replace(spec, experts=read_mixture(fields, spec, mixture_of(_DENSE[family])))
     states = _linear_layers(fields, spec)
     full = tuple(index for index in range(spec.layers) if index not in set(states))

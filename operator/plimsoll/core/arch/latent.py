@@ -79,9 +79,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     if family == "longcat_flash":
         return _longcat(fields, family, architecture)
     row = _ROWS[family]
-    spec = base(fields, family, architecture)
+    plain = not fields.flag("use_mla", default=True) or not fields.has("kv_lora_rank")
+    spec = base(fields, family, architecture, grouped=plain)
     spec = replace(spec, experts=read_mixture(fields, spec, mixture_of(row.dense)))
-    if not fields.flag("use_mla", default=True) or not fields.has("kv_lora_rank"):
+    if plain:
         return replace(spec, tensors=llama_like(spec))
     latent = read_latent(fields, spec)
     spec = with_latent(spec, latent)
@@ -197,7 +198,7 @@ def _longcat(fields: Fields, family: str, architecture: str) -> ModelSpec:
     width = fields.either("ffn_hidden_size", "intermediate_size", most=MAX_DIM)
     values = {**fields.values, "num_hidden_layers": count, "intermediate_size": width}
     own = replace(fields, values=values)
-    spec = base(own, family, architecture)
+    spec = base(own, family, architecture, grouped=False)
     latent = read_latent(own, spec)
     keys = ("expert_ffn_hidden_size", "moe_intermediate_size")
     mixture = Experts(

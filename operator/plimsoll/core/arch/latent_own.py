@@ -52,7 +52,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     Raises:
         BadModel: A size or a list is of the wrong type or out of range.
     """
-    spec = base(fields, family, architecture)
+    spec = base(fields, family, architecture, grouped=False)
     if family == "dots3_note_text":
         return _dots3(fields, spec)
     return _mistral(fields, spec)

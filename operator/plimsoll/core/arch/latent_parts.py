@@ -79,10 +79,16 @@ def read_latent(fields: Fields, spec: ModelSpec) -> Latent:
     )
 
 
-def base(fields: Fields, family: str, architecture: str) -> ModelSpec:
-    """The sizes that any config has, and the context under the names of these families."""
+def base(fields: Fields, family: str, architecture: str, *, grouped: bool = True) -> ModelSpec:
+    """The sizes that any config has, and the context under the names of these families.
+
+    Not ``grouped``: latent attention has a key for each query head, whatever the file says.
+    """
     aliases = {alias: key for alias, key in _ALIASES.items() if fields.states(alias)}
     stated = {key: fields.values[alias] for alias, key in aliases.items() if not fields.states(key)}
+    if not grouped:
+        fields.optional("num_key_value_heads", MAX_DIM, quiet=True)
+        stated["num_key_value_heads"] = None
     own = replace(fields, values={**fields.values, **stated})
     spec = read_plain(own, family, architecture)
     fields.seen |= NEUTRAL | aliases.keys()

@@ -173,18 +173,7 @@ def _minimax(fields: Fields, family: str, architecture: str) -> ModelSpec:
     fields.seen |= {"block_size", "attn_type_list"}
     spec = base(fields, family, architecture)
     every = tuple(range(spec.layers))
-    kinds = fields.choices(
-        "layer_types", spec.layers, frozenset({"full_attention", "linear_attention"})
-    )
-    flags = fields.integers("attn_type_list", 1)
-    if kinds is not None:
-        full = tuple(index for index in every if kinds[index] == "full_attention")
-    elif flags:
-        if len(flags) != spec.layers:
-            raise fields.wrong("attn_type_list", f"a list of {spec.layers} entries, 0 or 1")
-        full = tuple(index for index in every if flags[index])
-    else:
-        full = every[::2]
+    full = _minimax_full(fields, spec, every)
     states = tuple(index for index in every if index not in set(full))
     inner = spec.heads * spec.key_dim
     group = StateGroup(
@@ -226,3 +215,18 @@ def _minimax(fields: Fields, family: str, architecture: str) -> ModelSpec:
         name, every, count=mixture.count, hidden=spec.hidden, width=mixture.intermediate
     )
     return replace(spec, tensors=tuple(tensors))
+
+
+def _minimax_full(fields: Fields, spec: ModelSpec, every: Indices) -> Indices:
+    """Layers with softmax attention: ``layer_types``, ``attn_type_list`` (1), else every other one."""
+    kinds = fields.choices(
+        "layer_types", spec.layers, frozenset({"full_attention", "linear_attention"})
+    )
+    flags = fields.integers("attn_type_list", 1)
+    if kinds is not None:
+        return tuple(index for index in every if kinds[index] == "full_attention")
+    if flags:
+        if len(flags) != spec.layers:
+            raise fields.wrong("attn_type_list", f"a list of {spec.layers} entries, 0 or 1")
+        return tuple(index for index in every if flags[index])
+    return every[::2]
