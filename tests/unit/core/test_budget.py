@@ -208,7 +208,7 @@ def test_weights_are_given_once_or_for_each_rank(weights: list[int]) -> None:
 @pytest.mark.parametrize(
     ("request_", "kind"),
     [
-        (SizingRequest("VLLM"), Unsupported),
+        (SizingRequest("Vllm"), Unsupported),
         (SizingRequest(""), BadArgument),  # a device without an engine
         (SizingRequest("LightLLM", tensor=0), BadArgument),
         (SizingRequest("LightLLM", engine_args=("--max_total_token_num=5",)), FlagNotAllowed),

@@ -230,7 +230,7 @@ def test_versions_that_cannot_be_pinned_are_refused() -> None:
 
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Unsupported) as caught:
-        lookup("VLLM")
+        lookup("Vllm")
     assert "LightLLM" in caught.value.message
 
 

@@ -7,24 +7,33 @@ less 5 %, and what its own fraction of 0.9 would leave. It is always an estimate
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
 from plimsoll.core.engines import lightllm_cells
 from plimsoll.core.engines.absorb import absorb
-from plimsoll.core.engines.base import Allocation, Pinned, Situation, largest
+from plimsoll.core.engines.base import Allocation, Pinned, Situation
 from plimsoll.core.engines.lightllm_cells import KV_TYPE_SINCE, KV_TYPES, compute_dtype, kv_type_of
 from plimsoll.core.engines.lightllm_flags import FLAGS
+from plimsoll.core.engines.lightllm_reserve import (
+    DEFAULT_REQUESTS,
+    LENGTH_MARGIN,
+    graph_batch,
+    preinit,
+    reserve_of,
+    tables,
+)
+from plimsoll.core.engines.settle import Attempt, Wish, settle
 from plimsoll.core.engines.values import count, share
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
-from plimsoll.core.units import GIB, MIB, ceil_div
+from plimsoll.core.units import GIB, ceil_div
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.request import SizingRequest
@@ -33,15 +42,11 @@ if TYPE_CHECKING:
 _KNOWN_VERSIONS: Final = frozenset({(1, 0), (1, 1), (1, 2)})
 _OLDEST: Final = (1, 0)  # older ones lack flags that must be pinned (chunked_prefill_size)
 
-_DEFAULT_REQUESTS: Final = 256
-_DEFAULT_GRAPH_BATCH: Final = 256
 _DEFAULT_CONTEXT: Final = 16384  # LightLLM's own, when config.json states no length
 _LARGE_CARD: Final = 40 * GIB
 _PREFILL_LARGE: Final = 8192
 _PREFILL_SMALL: Final = 2048
 _PREFILL_OWN: Final = 16384  # LightLLM's own batch_max_tokens
-_LEAST: Final = 512  # a server for shorter prompts or smaller prefill batches is of no use
-_LENGTH_MARGIN: Final = 8  # LightLLM asserts size >= max_req_total_len + 8
 _HTTP_MARGIN: Final = 36  # its front end limits a request to size - 36
 _FRACTION_PERCENT: Final = 10  # 1 - the fraction of 0.9 that it shipped until 1.1
 _SHIPPED_FRACTION: Final = "0.8"  # since 1.2
@@ -51,27 +56,6 @@ _SAFETY_PERCENT: Final = 5
 
 #: Families whose classes replicate KV heads over more ranks; the others assert kv_heads % tp == 0.
 _REPLICATES: Final = ("qwen2", "qwen3")
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """Start values of the reserve: research corpus of vLLM start-up lines and LightLLM's source.
-
-    ``preinit`` and ``non_torch`` by ranks (1, 2, 4 and more), in hundredths of a GiB.
-    """
-
-    preinit: tuple[int, int, int]
-    non_torch: tuple[int, int, int]
-    activation_factor: int  # in tenths
-    workspace: int
-    moe: int
-    graph_bytes_per_row: int
-    fragmentation_permille: int
-
-
-_TABLE: Final = _Terms((51, 153, 155), (25, 208, 217), 10, 512 * MIB, GIB // 2, 2 * MIB, 25)
-# Upper ends of the ranges seen: a context of 0.9 GiB, mixture-like activation, graphs of 4 MiB a row.
-_WIDEST: Final = _Terms((90, 192, 194), (46, 211, 221), 20, 512 * MIB, GIB, 4 * MIB, 40)
 
 
 class LightLLM:
@@ -124,7 +108,7 @@ class LightLLM:
             args.append(f"--max_req_total_len={pinned.context_length}")
         parsed = FLAGS.parse(request.engine_args).values
         if request.cuda_graphs and "disable-cudagraph" not in parsed:
-            args.append(f"--graph_max_batch_size={_graph_batch(request, pinned.max_sequences)}")
+            args.append(f"--graph_max_batch_size={graph_batch(request, pinned.max_sequences)}")
         elif "disable-cudagraph" not in parsed:
             args.append("--disable_cudagraph")
         if request.dtype != "auto" and "data-type" not in parsed:
@@ -162,7 +146,7 @@ class LightLLM:
 
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
-        return _by_ranks((_WIDEST if wide else _TABLE).preinit, request.tensor)
+        return preinit(request.tensor, wide=wide)
 
     def rank_kv_heads(self, spec: ModelSpec, tensor: int) -> int:
         """See Engine."""
@@ -212,36 +196,23 @@ class LightLLM:
         small = situation.device_total < _LARGE_CARD
         batch = request.prefill_tokens or (_PREFILL_SMALL if small else _PREFILL_LARGE)
 
-        def fits(context: int, prefill: int) -> bool:
-            tokens = _attempt(situation, context, prefill).tokens or 0
-            return tokens > prefill and tokens >= context + _LENGTH_MARGIN
+        def attempt(context: int, prefill: int) -> Attempt:
+            allocation = _attempt(situation, context, prefill)
+            tokens = allocation.tokens or 0
+            if tokens <= prefill:
+                need = f"LightLLM needs more than one prefill batch of {prefill}"
+                return Attempt(allocation, need, "spec.sizing.prefillTokens")
+            short = tokens < context + LENGTH_MARGIN
+            need = f"one request of {context} needs {context + LENGTH_MARGIN}" if short else ""
+            return Attempt(allocation, need, "spec.sizing.contextLength")
 
-        context, prefill = wanted, batch
-        if not fits(context, prefill):
-            context = _lower_context(situation, fits, wanted, prefill)
-            if not fits(context, prefill) and request.prefill_tokens is None:
-                prefill = largest(_LEAST, batch, lambda b: fits(context, b)) or batch
-                context = _lower_context(situation, fits, wanted, prefill)
-        answer = _attempt(situation, context, prefill)
-        if not fits(context, prefill):
-            least = _attempt(situation, context, prefill)
-            held = answer.tokens or 0
-            short = held <= prefill
-            need = (
-                f"LightLLM needs more than one prefill batch of {prefill}"
-                if short
-                else f"one request of {context} needs {context + _LENGTH_MARGIN}"
-            )
-            field = "spec.sizing.prefillTokens" if short else "spec.sizing.contextLength"
-            error = does_not_fit(situation, least.reserve, tokens=held, need=need, field=field)
-            return replace(answer, tokens=0, largest_request=0, error=error)
-        return replace(answer, notes=_lowered(wanted, context, batch, prefill))
+        return settle(situation, Wish(wanted, batch), attempt)
 
 
 def _attempt(s: Situation, context: int, prefill: int) -> Allocation:
     """The budget with this context and prefill batch, feasible or not."""
-    requests = s.request.max_concurrent_requests or _DEFAULT_REQUESTS
-    reserve = _reserve(s, requests, context, prefill)
+    requests = s.request.max_concurrent_requests or DEFAULT_REQUESTS
+    reserve = reserve_of(s, requests, context, prefill)
     left = s.free_after_init - s.weights - sum(reserve.values())
     # Two laws, the smaller number wins: the table less 5 %, or a tenth of the card kept free. The
     # difference is caution and not need, so it is booked as safety.
@@ -300,29 +271,29 @@ def _predict(s: Situation) -> Allocation:
     fraction = share(
         values.get("mem-fraction") or (_SHIPPED_FRACTION if newer else _OLDER_FRACTION)
     )
-    requests = count(values, "running-max-req-size", _DEFAULT_REQUESTS)
+    requests = count(values, "running-max-req-size", DEFAULT_REQUESTS)
     limit = s.spec.context_length
     stated = count(
         values, "max-req-total-len", s.request.context_length or limit or _DEFAULT_CONTEXT
     )
     context = min(stated, limit or stated)
     batch = count(values, "batch-max-tokens", _PREFILL_OWN)
-    tables = _tables(s.spec, requests, context, batch)
+    held = tables(s.spec, requests, context, batch)
     states = (requests + 1) * lightllm_cells.state(s.spec, s.request)
     unused = s.device_total - int(s.device_total * fraction)
-    kv = s.free_after_init - s.weights - tables - unused
+    kv = s.free_after_init - s.weights - held - unused
     tokens = max(0, (kv - states) // s.cell)
     given = values.get("max-total-token-num")
     if given is not None:
         tokens = count(values, "max-total-token-num", 0)
     error = None
-    if tokens <= batch or tokens < context + _LENGTH_MARGIN:
-        need = f"it needs more than {batch} (batch_max_tokens) and {context + _LENGTH_MARGIN} (one request)"
+    if tokens <= batch or tokens < context + LENGTH_MARGIN:
+        need = f"it needs more than {batch} (batch_max_tokens) and {context + LENGTH_MARGIN} (one request)"
         error = does_not_fit(
-            s, {"requestTables": tables}, tokens=tokens, need=need, field="--max_req_total_len"
+            s, {"requestTables": held}, tokens=tokens, need=need, field="--max_req_total_len"
         )
     return Allocation(
-        reserve={"requestTables": tables},
+        reserve={"requestTables": held},
         safety=unused,
         kv=kv,
         fixed_pools=states,
@@ -334,67 +305,6 @@ def _predict(s: Situation) -> Allocation:
         largest_request=max(0, min(context, tokens - _HTTP_MARGIN)),
         error=error,
     )
-
-
-def _tables(spec: ModelSpec, requests: int, context: int, prefill: int) -> int:
-    """Token positions of each request, and the penalty counter that it keeps on the GPU. Bytes."""
-    return (requests + 1) * 4 * (max(prefill, context + _LENGTH_MARGIN) + spec.vocab)
-
-
-def _reserve(s: Situation, requests: int, context: int, prefill: int) -> dict[str, int]:
-    """Named terms in bytes. Formulas: activation fitted on vLLM start-up lines, the rest LightLLM's source."""
-    terms = _WIDEST if s.wide else _TABLE
-    spec = s.spec
-    vocab_row = 4 * spec.vocab
-    logits_peak = requests * vocab_row
-    width = spec.intermediate
-    if spec.experts:
-        active = (
-            spec.experts.per_token * spec.experts.intermediate + spec.experts.shared_intermediate
-        )
-        width = max(width, active)
-    logits = 55 * GIB // 1000 + ceil_div(362 * logits_peak, 100) + 2 * prefill * spec.hidden
-    forward = (
-        2 * prefill * ceil_div(426 * spec.hidden + 300 * ceil_div(width, s.request.tensor), 100)
-    )
-    forward = max(logits, forward) * terms.activation_factor // 10 + (
-        terms.moe if spec.experts else 0
-    )
-    graph_rows = _graph_batch(s.request, requests) if s.request.cuda_graphs else 0
-    return {
-        "nonTorch": _by_ranks(terms.non_torch, s.request.tensor),
-        # The pool exists before the weights are filled, so the load's peak counts too; it is over
-        # before the first forward pass, hence the maximum and not the sum.
-        "activation": max(forward, s.load_peak),
-        "workspace": terms.workspace,
-        "requestTables": _tables(spec, requests, context, prefill),
-        "graphs": graph_rows * terms.graph_bytes_per_row,
-        "fragmentation": max(
-            ceil_div(s.device_total * terms.fragmentation_permille, 1000), logits_peak
-        ),
-        "extra": s.request.extra_reserve,
-    }
-
-
-def _lower_context(
-    s: Situation, fits: Callable[[int, int], bool], wanted: int, prefill: int
-) -> int:
-    """The longest context that fits; the wanted one if the user asked for it or nothing does."""
-    if s.request.context_length is not None:
-        return wanted
-    least = min(_LEAST, wanted)
-    return largest(least, wanted, lambda c: fits(c, prefill)) or least
-
-
-def _lowered(wanted: int, context: int, batch: int, prefill: int) -> tuple[str, ...]:
-    notes = []
-    if context < wanted:
-        notes.append(
-            f"contextLength was lowered from {wanted} to {context} so that one request fits"
-        )
-    if prefill < batch:
-        notes.append(f"prefillTokens was lowered from {batch} to {prefill} so that the cache fits")
-    return tuple(notes)
 
 
 def _version_notes(version: str | None) -> list[str]:
@@ -411,17 +321,6 @@ def _version_notes(version: str | None) -> list[str]:
     return [
         f"LightLLM version {version or '(none given)'} is not known here; the widest reserve is used"
     ]
-
-
-def _graph_batch(request: SizingRequest, sequences: int | None) -> int:
-    if request.cuda_graph_max_batch is not None:
-        return request.cuda_graph_max_batch
-    return min(sequences or _DEFAULT_REQUESTS, _DEFAULT_GRAPH_BATCH)
-
-
-def _by_ranks(hundredths: tuple[int, int, int], tensor: int) -> int:
-    """Bytes for 1, 2, or more ranks, from hundredths of a GiB."""
-    return hundredths[0 if tensor == 1 else 1 if tensor == 2 else 2] * GIB // 100  # noqa: PLR2004
 
 
 if TYPE_CHECKING:
