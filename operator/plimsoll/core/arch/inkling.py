@@ -277,5 +277,5 @@ def _messages(fields: Fields, spec: ModelSpec, layers: Indices) -> Iterator[Tens
         for name in ("forget_gate_proj", "message_gate_proj"):
             shape = (spec.hidden, rank)
             yield TensorGroup(f"{prefix}.{name}.weight", shape, layers, "fp32")
-    shape = (len(layers), 4, spec.hidden)
-    yield TensorGroup("model.message_input.query", shape, None, "fp32")
+    whole = (len(layers), 4, spec.hidden)
+    yield TensorGroup("model.message_input.query", whole, None, "fp32")

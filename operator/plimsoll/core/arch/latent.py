@@ -105,11 +105,11 @@ def _indexed(fields: Fields, layers: int, row: _Row) -> Indices:
     if not row.index:
         return ()
     kinds = fields.choices("layer_types", layers, INDEXED | {"full_attention"})
-    own = range(layers)
+    own = tuple(range(layers))
     if row.index != "all":
         own = index_rule(fields, layers, freq=row.index == "freq")
     if kinds is None or not INDEXED & set(kinds):  # older files call sparse layers full
-        return tuple(own)
+        return own
     return tuple(index for index in own if kinds[index] in INDEXED)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
+from plimsoll.core.arch.blocks import attention, experts, gated_mlp, linear, norm
 from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.plain import read_plain
@@ -135,6 +135,28 @@ def latent_attention(
     yield from linear(f"{prefix}.kv_b_proj", both, latent.rank, indices)
     values = latent.heads * latent.value
     yield from linear(f"{prefix}.o_proj", hidden, values, indices, bias=bias)
+
+
+def plain_attention(
+    spec: ModelSpec,
+    indices: Indices,
+    *,
+    bias: bool = False,
+    out_bias: bool = False,
+    head_norms: bool = False,
+) -> Iterator[TensorGroup]:
+    """Softmax attention with the spec's heads, in some layers."""
+    yield from attention(
+        ATTENTION,
+        indices,
+        hidden=spec.hidden,
+        heads=spec.heads,
+        kv_heads=spec.kv_heads,
+        key_dim=spec.key_dim,
+        bias=bias,
+        out_bias=out_bias,
+        head_norms=head_norms,
+    )
 
 
 def index_rule(fields: Fields, layers: int, *, freq: bool = True) -> Indices:

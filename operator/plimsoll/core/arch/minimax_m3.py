@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.core.arch.blocks import attention, experts, gated_mlp, linear, norm
+from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
 from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS
-from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, trunk
+from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, plain_attention, trunk
 from plimsoll.core.arch.mixtures import listed
 from plimsoll.core.arch.spec import CacheGroup, Experts
 
@@ -74,8 +74,7 @@ def _tensors(
 ) -> Iterator[TensorGroup]:
     hidden, every = spec.hidden, tuple(range(spec.layers))
     yield from trunk(spec)
-    sizes = {"heads": spec.heads, "kv_heads": spec.kv_heads, "key_dim": spec.key_dim}
-    yield from attention(ATTENTION, every, hidden=hidden, head_norms=True, **sizes)
+    yield from plain_attention(spec, every, head_norms=True)
     if own:
         heads, size = index
         prefix = f"{ATTENTION}.indexer"

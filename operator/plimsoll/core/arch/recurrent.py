@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.core.arch.blocks import attention, experts, gated_mlp, linear, norm
+from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
 from plimsoll.core.arch.decoder import LAYER, NORMS
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAYERS
-from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base
+from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, plain_attention
 from plimsoll.core.arch.mamba import state_trunk, stateful
 from plimsoll.core.arch.spec import CacheGroup, Experts, StateGroup, TensorGroup
 from plimsoll.core.units import ceil_div
@@ -77,8 +77,7 @@ def _gemma_tensors(
         yield from norm(f"{LAYER}.{name}", hidden, every)
     yield from gated_mlp(f"{LAYER}.mlp", every, hidden=hidden, width=spec.intermediate, bias=True)
     if full:
-        sizes = {"heads": spec.heads, "kv_heads": spec.kv_heads, "key_dim": spec.key_dim}
-        yield from attention(ATTENTION, full, hidden=hidden, bias=bias, out_bias=True, **sizes)
+        yield from plain_attention(spec, full, bias=bias, out_bias=True)
     if states:
         prefix, part = f"{LAYER}.recurrent", max(1, width // spec.heads)
         for name in ("linear_y", "linear_x"):
@@ -202,8 +201,7 @@ def _minimax(fields: Fields, family: str, architecture: str) -> ModelSpec:
     for name in NORMS:
         tensors += norm(f"{LAYER}.{name}", spec.hidden, every)
     if full:
-        sizes = {"heads": spec.heads, "kv_heads": spec.kv_heads, "key_dim": spec.key_dim}
-        tensors += attention(ATTENTION, full, hidden=spec.hidden, **sizes)
+        tensors += plain_attention(spec, full)
     if states:
         tensors += norm(f"{ATTENTION}.norm", inner, states)
         tensors += linear(f"{ATTENTION}.qkv_proj", 3 * inner, spec.hidden, states)

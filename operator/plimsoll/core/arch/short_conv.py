@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.core.arch.blocks import attention, experts, gated_mlp, linear, norm
+from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
 from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAYERS
-from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base
+from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, plain_attention
 from plimsoll.core.arch.mamba import state_trunk
 from plimsoll.core.arch.spec import Experts, StateGroup, TensorGroup
 from plimsoll.core.arch.windows import split, stated_window
@@ -124,10 +124,7 @@ def _lfm(
         yield from linear(f"{prefix}.out_proj", hidden, hidden, states, bias=bias)
     if full:
         bias = third and fields.flag("attention_bias", default=False)
-        sizes = {"heads": spec.heads, "kv_heads": spec.kv_heads, "key_dim": spec.key_dim}
-        yield from attention(
-            ATTENTION, full, hidden=hidden, bias=bias, out_bias=bias, head_norms=True, **sizes
-        )
+        yield from plain_attention(spec, full, bias=bias, out_bias=bias, head_norms=True)
         if third and fields.flag("use_attention_gate", default=True):
             yield from linear(f"{ATTENTION}.g_proj", spec.heads, hidden, full)
     mixture, name = spec.experts, f"{LAYER}.mlp"
