@@ -278,4 +278,5 @@ def test_no_config_raises_anything_but_our_errors(family: str, changes: dict[str
         spec = read_spec({"model_type": family} | changes)
     except PlimsollError:
         return
-    assert cache_size(spec, "bf16").all_full > 0
+    size = cache_size(spec, "bf16")
+    assert size.all_full > 0 or size.state > 0

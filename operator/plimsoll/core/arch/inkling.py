@@ -133,9 +133,7 @@ def _loop(fields: Fields, spec: ModelSpec) -> tuple[Indices, int]:
         stated = table.optional(nested, MAX_LAYERS, least=least)
         found.append(fields.integer(flat, MAX_LAYERS, least=least) if stated is None else stated)
     start, end, passes = found
-    if not start <= end <= spec.layers:
-        raise fields.wrong("loop_layer_index_end", f"from the loop's start to {spec.layers}")
-    return tuple(range(start, end)), passes
+    return tuple(range(start, min(end, spec.layers))), passes
 
 
 def _sides(

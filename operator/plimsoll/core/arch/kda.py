@@ -48,6 +48,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     """
     spec = base(fields, family, architecture, grouped=False)
     spec = replace(spec, experts=read_mixture(fields, spec, mixture_of(_DENSE[family])))
+    if (
+        family == "bailing_hybrid"
+    ):  # transformers gives it a head of its own whatever the switch says
+        spec = replace(spec, tied=False)
     states = _linear_layers(fields, spec)
     full = tuple(index for index in range(spec.layers) if index not in set(states))
     group = _state(fields, spec, len(states))
@@ -97,9 +101,11 @@ def _linear_layers(fields: Fields, spec: ModelSpec) -> Indices:
 def _state(fields: Fields, spec: ModelSpec, layers: int) -> StateGroup:
     table = fields.child("linear_attn_config")
     if spec.family == "bailing_hybrid":
-        fields.seen |= {"linear_num_heads", "linear_conv_kernel_dim"}
-        heads, size = spec.heads, _bailing_head(fields)
-        kernel = fields.integer("short_conv_kernel_size", MAX_DIM)
+        # A stated linear_ field wins over those that it is usually made of.
+        heads = fields.either("linear_num_heads", most=MAX_DIM) or spec.heads
+        size = _bailing_head(fields)
+        keys = ("linear_conv_kernel_dim", "short_conv_kernel_size")
+        kernel = fields.first(*keys, most=MAX_DIM)
     else:
         heads = _either(fields, table, "num_heads", "linear_num_heads")
         size = _either(fields, table, "head_dim", "linear_head_dim")

@@ -43,7 +43,8 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     fields.seen |= _NEUTRAL
     kinds = _kinds(fields)
     own = replace(fields, values={**fields.values, "num_hidden_layers": len(kinds)})
-    spec = base(own, family, architecture)
+    # The head is a matrix of its own in transformers whatever the switch says.
+    spec = replace(base(own, family, architecture), tied=False)
     at = {
         kind: tuple(index for index, other in enumerate(kinds) if other == kind)
         for kind in ("mamba", "attention", "mlp", "moe")

@@ -169,7 +169,8 @@ def _rounded(fields: Fields, key: str, hidden: int, step: int) -> int:
 
 def _minimax(fields: Fields, family: str, architecture: str) -> ModelSpec:
     """Lightning attention keeps one square matrix per head, in the model's dtype."""
-    fields.seen |= {"block_size", "attn_type_list"}
+    # The class has a window too, which its attention does not look at.
+    fields.seen |= {"block_size", "attn_type_list", "sliding_window"}
     spec = base(fields, family, architecture)
     every = tuple(range(spec.layers))
     full = _minimax_full(fields, spec, every)
@@ -189,8 +190,7 @@ def _minimax(fields: Fields, family: str, architecture: str) -> ModelSpec:
         shared_intermediate=0,
         layers=frozenset(every),
     )
-    window = fields.optional("sliding_window", MAX_CONTEXT, least=0, quiet=True) or None
-    cache = CacheGroup(len(full), spec.kv_heads, spec.key_dim, spec.value_dim, window)
+    cache = CacheGroup(len(full), spec.kv_heads, spec.key_dim, spec.value_dim)
     spec = replace(
         spec,
         caches=(cache,) if full else (),

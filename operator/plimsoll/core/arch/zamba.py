@@ -43,9 +43,9 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     fields.seen |= _NEUTRAL
     second = family == "zamba2"
     spec = base(fields, family, architecture)
-    # The attention sees the stream and the embedding beside it; Zamba 2 takes no stated head size.
+    # The attention sees the stream and the embedding beside it.
     wide = 2 * spec.hidden
-    stated = None if second else fields.optional("attention_head_dim", MAX_DIM, least=0, quiet=True)
+    stated = fields.optional("attention_head_dim", MAX_DIM, least=0, quiet=True)
     size = stated or max(1, wide // spec.heads)
     spec = replace(spec, key_dim=size, value_dim=size)
     hybrid = _hybrid(fields, spec)

@@ -14,7 +14,12 @@ from tests.oracle import differences, records, strange, varied
 ALL: Final = {**records(), **varied()}
 
 #: Records that do not pass yet -> why. A listed record that passes fails the test.
-PENDING: Final[dict[str, str]] = {}
+_BUFFER: Final = (
+    "the measured growth below the window counts a buffer that a group of 128 tokens empties"
+)
+PENDING: Final[dict[str, str]] = dict.fromkeys(
+    ("varied/deepseek_v4 1", "varied/deepseek_v4 2", "varied/deepseek_v4 3"), _BUFFER
+)
 
 
 @pytest.mark.parametrize("name", ALL)
