@@ -103,7 +103,8 @@ def _dots3(fields: Fields, spec: ModelSpec) -> ModelSpec:
     for latent, layers in ((full, others), (near, sliding)):
         if layers:
             tensors += latent_attention(latent, spec.hidden, layers, bias=bias)
-            tensors += norm(f"{ATTENTION}.k_rope_only_layernorm", latent.rope, layers)
+            if latent.rope:
+                tensors += norm(f"{ATTENTION}.k_rope_only_layernorm", latent.rope, layers)
             tensors += linear(f"{ATTENTION}.g_proj", latent.heads, spec.hidden, layers)
     if indices:
         tensors += indexer(fields, full.query_rank or spec.hidden, spec.hidden, indices)

@@ -71,7 +71,7 @@ class Mamba1:
         yield from linear(f"{prefix}.in_proj", 2 * width, self.hidden, indices, bias=self.bias)
         # Zamba's heads have their own small projections: as many rows, each from a part of the width.
         rows = (self.rank + 2 * state) * self.heads
-        yield from linear(f"{prefix}.x_proj", rows, width // self.heads, indices)
+        yield from linear(f"{prefix}.x_proj", rows, max(1, width // self.heads), indices)
         yield from linear(f"{prefix}.dt_proj", width, self.rank, indices, bias=True)
         yield from linear(f"{prefix}.out_proj", self.hidden, width, indices, bias=self.bias)
         if self.norms:

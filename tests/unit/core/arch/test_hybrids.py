@@ -114,7 +114,8 @@ def test_letters_decide_nemotrons_layers() -> None:
         ({"model_type": "minimax", "attn_type_list": [0, 0, 0, 1] * 8}, 8),
         ({"model_type": "zamba2"}, 9),
         ({"model_type": "recurrent_gemma", "block_types": ["recurrent", "attention"]}, 13),
-        ({"model_type": "bailing_hybrid", "layer_group_size": 7}, 6),
+        ({"model_type": "bailing_hybrid", "layer_group_size": 8}, 5),
+        ({"model_type": "glm5_next_text"}, 11),
     ],
 )
 def test_every_spelling_of_the_pattern(config: dict[str, Any], attending: int) -> None:
