@@ -47,16 +47,17 @@ def stateful(
     layers: int,
     states: tuple[StateGroup, ...],
 ) -> ModelSpec:
-    """A model without attention."""
+    """A model without attention; its heads are those over which ranks divide the state."""
+    heads = states[0].heads or hidden
     return ModelSpec(
         family=names[0],
         architecture=names[1],
         layers=layers,
         hidden=hidden,
-        heads=1,
-        kv_heads=1,
-        key_dim=hidden,
-        value_dim=hidden,
+        heads=heads,
+        kv_heads=heads,
+        key_dim=max(1, hidden // heads),
+        value_dim=max(1, hidden // heads),
         intermediate=fields.optional("intermediate_size", MAX_DIM, quiet=True) or hidden,
         vocab=fields.integer("vocab_size", MAX_VOCAB),
         context_length=fields.either("max_position_embeddings", "context_length", most=MAX_CONTEXT),
