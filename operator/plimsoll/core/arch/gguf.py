@@ -1,10 +1,11 @@
 """GGUF metadata, which names the same quantities by other keys, a number for all layers or one for each.
 
 Mistral and Mixtral are written as ``llama`` there; Mixtral is told by its experts. Which layers are
-windowed is often not in the file: llama.cpp knows it by the architecture's name (``_PERIODS``). Of that
-table Gemma 2, Gemma 3n and Phi 3 were read in llama.cpp's own src/models; the other rows are second-hand,
-from programs that say they copied them from there. llama.cpp's budget counts every layer in full, so a
-wrong row changes what is reported of windows, never what is reserved. Recurrent architectures are refused by the key that gives them away.
+windowed is often not in the file: llama.cpp knows it by the architecture's name (``_PERIODS``). Of
+that table Gemma 2, Gemma 3n and Phi 3 were read in llama.cpp's own src/models; the other rows are
+second-hand, from programs that say they copied them from there. The budget for llama.cpp counts every
+layer in full, so a wrong row changes what is reported of windows, never what is reserved.
+Recurrent architectures are refused by the key that gives them away.
 """
 
 from __future__ import annotations
