@@ -10,7 +10,7 @@ formula. A control-flow question on a meta tensor is answered as for an unpadded
 finds no token for any expert, which changes no cache.
 """
 
-# ruff: noqa: ANN401, SLF001 - configs and models of many classes, switched as their loaders do
+# ruff: noqa: SLF001 - configs and models of many classes, switched as their loaders do
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What each kind of model needs to be built at its default config and to be run on the meta device."""
 
-# ruff: noqa: ANN401 - configs of many classes
+
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What one forward pass leaves in a cache, and how each tensor follows the lengths."""
 
-# ruff: noqa: ANN401 - configs and models of many classes
+
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ KEPT = {
     "tie_word_embeddings", "activation_function", "summary_tokens", "rope_type", "num_mel_bins", "scale_factor",
 }  # fmt: skip
 CLASSES = (
-    "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CAUSAL_IMAGE_MODELING",
+    "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ",
+    "CAUSAL_IMAGE_MODELING",
 )  # fmt: skip
 MAX_TEXT = 64
 
@@ -41,8 +42,8 @@ def class_names() -> dict[str, str]:
     names: dict[str, str] = {}
     for part in CLASSES:
         table = getattr(modeling_auto, f"MODEL_FOR_{part}_MAPPING_NAMES")
-        for model_type, name in table.items():
-            name = name if isinstance(name, str) else name[0]
+        for model_type, stated in table.items():
+            name = stated if isinstance(stated, str) else stated[0]
             if model_type not in names or wraps(model_type, part):
                 names[model_type] = name
     return names
@@ -50,7 +51,9 @@ def class_names() -> dict[str, str]:
 
 def wraps(model_type: str, part: str) -> bool:
     """Whether the class that reads images is the usual one: such types also have one for text alone."""
-    return part == "IMAGE_TEXT_TO_TEXT" and "text_config" in getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
+    return part == "IMAGE_TEXT_TO_TEXT" and "text_config" in getattr(
+        CONFIG_MAPPING[model_type], "sub_configs", {}
+    )
 
 
 def nested(cls: Any) -> dict[str, Any]:
@@ -59,7 +62,9 @@ def nested(cls: Any) -> dict[str, Any]:
         config = cls()
     except Exception:  # noqa: BLE001 - a class whose defaults its own checks refuse has none to tell
         return {}
-    return {key: value for key, value in vars(config).items() if isinstance(value, PreTrainedConfig)}
+    return {
+        key: value for key, value in vars(config).items() if isinstance(value, PreTrainedConfig)
+    }
 
 
 def differing(config: Any) -> dict[str, Any]:
@@ -105,12 +110,17 @@ def defaults(cls: Any, names: dict[str, str]) -> dict[str, Any]:
     model_type = cls.model_type
     if model_type in names:
         document["#class"] = names[model_type]
-    subs = {key: sub.model_type for key, sub in getattr(cls, "sub_configs", {}).items() if hasattr(sub, "model_type")}
+    subs = {
+        key: sub.model_type
+        for key, sub in getattr(cls, "sub_configs", {}).items()
+        if hasattr(sub, "model_type")
+    }
     if subs:
         document["#sub"] = subs
     given = {key: sub.init_kwargs for key, sub in getattr(cls, "sub_configs_defaults", {}).items()}
     made = {
-        k: {"model_type": v.model_type, **telling(given.get(k) or {}), **differing(v)} for k, v in nested(cls).items()
+        k: {"model_type": v.model_type, **telling(given.get(k) or {}), **differing(v)}
+        for k, v in nested(cls).items()
     }
     if made:
         document["#default"] = made
@@ -122,7 +132,11 @@ def defaults(cls: Any, names: dict[str, str]) -> dict[str, Any]:
             continue
         value = field.default
         if value is dataclasses.MISSING:
-            value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+            value = (
+                field.default_factory()
+                if field.default_factory is not dataclasses.MISSING
+                else None
+            )
         if plain(value):
             document[field.name] = plainly(value)
     return document
@@ -140,14 +154,24 @@ def main() -> None:
         if model_type in rows or not dataclasses.is_dataclass(cls):
             continue
         rows[model_type] = defaults(cls, names)
-        stack += [sub for sub in getattr(cls, "sub_configs", {}).values() if hasattr(sub, "model_type")]
+        stack += [
+            sub for sub in getattr(cls, "sub_configs", {}).values() if hasattr(sub, "model_type")
+        ]
         stack += [type(config) for config in nested(cls).values()]
     print('"""Values of transformers\' config classes for fields that a config.json leaves out.')
     print()
-    print(f"Written by tools/model_defaults.py from transformers {transformers.__version__}; do not edit.")
-    print("One line a type, its JSON parsed when asked for: as a dict the table would cost each start 50 ms.")
-    print("``#class`` is the class that generates text, ``#sub`` the types of nested objects, ``#default``")
-    print('the nested objects of a config without any, ``#alias`` other names that the class takes for a field."""')
+    print(
+        f"Written by tools/model_defaults.py from transformers {transformers.__version__}; do not edit."
+    )
+    print(
+        "One line a type, its JSON parsed when asked for: as a dict the table would cost each start 50 ms."
+    )
+    print(
+        "``#class`` is the class that generates text, ``#sub`` the types of nested objects, ``#default``"
+    )
+    print(
+        'the nested objects of a config without any, ``#alias`` other names that the class takes for a field."""'
+    )
     print()
     print("from __future__ import annotations")
     print()

@@ -65,13 +65,8 @@ def fit(
     if not request.engine_type:
         if device is not None:
             raise BadArgument("a device needs an engine; name one", field="engine")
-        return Fit(
-            spec,
-            request,
-            _cache(spec, request),
-            warnings=spec.notes,
-            confidence=_model_only(spec),
-        )
+        alone = _cache(spec, request)
+        return Fit(spec, request, alone, warnings=spec.notes, confidence=_model_only(spec))
     engine = lookup(request.engine_type)
     if request.mode != "Engine":  # there, the engine's own flags are the question
         engine.check_args(request.engine_args, request.engine_env)

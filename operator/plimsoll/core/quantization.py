@@ -1,8 +1,7 @@
 """How a checkpoint's weights are quantised, by the block that its config carries.
 
-Each tool writes a block of its own (``quantization_config``, ``compression_config``, or the file
-``hf_quant_config.json``). Where headers are at hand they decide tensor by tensor; this block decides
-where weights are computed, and tells the cache's dtype where the file states one.
+Each tool writes its own (``quantization_config``, ``compression_config``, ``hf_quant_config.json``).
+Headers decide tensor by tensor where they are at hand; this block does where weights are computed.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _KEYS: Final = ("quantization_config", "compression_config")
-_MAX_GROUP: Final = 1 << 16
-_MAX_SKIPPED: Final = 1 << 14
+_MAX_GROUP, _MAX_SKIPPED = 1 << 16, 1 << 14
 _MAX_PATTERNS: Final = 64
 _BITS: Final = frozenset({1, 2, 3, 4, 5, 6, 8, 16})
 _FLOAT_BITS, _BYTE, _WORD = 16, 8, 32

@@ -33,7 +33,8 @@ def test_source_root_is_no_package() -> None:
 @pytest.mark.parametrize("path", PRODUCT, ids=lambda p: str(p.relative_to(ROOT)))
 def test_modules_and_functions_stay_short(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= MAX_MODULE_LINES
+    if "; do not edit." not in text[:400]:  # written by a tool
+        assert len(text.splitlines()) <= MAX_MODULE_LINES
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1

@@ -47,7 +47,7 @@ def embeddings(
         yield TensorGroup("lm_head.bias", (vocab,))
 
 
-def attention(
+def attention(  # noqa: PLR0913 - the sizes of one block, all named
     prefix: str,
     indices: Indices,
     *,

@@ -210,21 +210,20 @@ class ModelSpec:
     @property
     def attention(self) -> str:
         """Kind of attention, by the names of ``fit.v1``."""
-        if self.encoder is not None:
-            return "EncoderDecoder"
-        if not self.caches:
-            return (
-                "StateSpace" if any(s.kind.startswith("mamba") for s in self.states) else "Linear"
-            )
-        if self.states:
-            return "Hybrid"
-        if self.latent:
-            return "SparseMLA" if any(group.index_dim for group in self.caches) else "MLA"
-        if self.windowed:
-            return "Window"
-        if self.kv_heads == self.heads:
-            return "MHA"
-        return "MQA" if self.kv_heads == 1 else "GQA"
+        mamba = any(group.kind.startswith("mamba") for group in self.states)
+        indexed = any(group.index_dim for group in self.caches)
+        kinds = (  # the first that holds
+            (self.encoder is not None, "EncoderDecoder"),
+            (not self.caches and mamba, "StateSpace"),
+            (not self.caches, "Linear"),
+            (bool(self.states), "Hybrid"),
+            (self.latent and indexed, "SparseMLA"),
+            (self.latent, "MLA"),
+            (bool(self.windowed), "Window"),
+            (self.kv_heads == self.heads, "MHA"),
+            (self.kv_heads == 1, "MQA"),
+        )
+        return next((name for holds, name in kinds if holds), "GQA")
 
     def noting(self, *notes: str) -> ModelSpec:
         """The same model with further notes."""
