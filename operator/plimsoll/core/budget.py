@@ -141,14 +141,17 @@ def _on_device(
         warnings=(*answer.warnings, *notes, *held.notes, *allocation.notes),
         error=error,
     )
-    if error is None and request.mode != "Engine":  # there, Plimsoll adds nothing
-        pinned = complete.pinned()
-        complete = replace(
-            complete,
-            args=tuple(engine.pinned_args(pinned, request)),
-            env=tuple(engine.pinned_env(pinned, request).items()),
-        )
-    return complete
+    return complete if error or request.mode == "Engine" else _with_flags(complete, engine)
+
+
+def _with_flags(answer: Fit, engine: Engine) -> Fit:
+    """Add what Plimsoll writes: nothing in mode Engine, and nothing where nothing fits."""
+    pinned = answer.pinned()
+    return replace(
+        answer,
+        args=tuple(engine.pinned_args(pinned, answer.request)),
+        env=tuple(engine.pinned_env(pinned, answer.request).items()),
+    )
 
 
 def _scarcest_stage(
