@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from plimsoll import __version__
 from plimsoll.core.catalogue import find_gpu
@@ -20,8 +20,18 @@ _NAMED: Final = re.compile(r"argument (?:-\w/)?(--[\w-]+)")
 _MAX_DIGITS: Final = 15
 
 
+class _Help(argparse.HelpFormatter):
+    """A fixed width: asking the terminal for it would load shutil at each start, 5 ms."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises where argparse would print a usage and exit: there is one way to refuse."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - argparse's own
+        super().__init__(*args, formatter_class=_Help, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         """Refuse.
@@ -41,10 +51,7 @@ def parser() -> argparse.ArgumentParser:
         description="Finds the load line of a GPU: how many KV-cache tokens an LLM server can hold on it.",
     )
     program.add_argument("--version", action="version", version=f"plimsoll {__version__}")
-    # Without prog argparse builds a help formatter here, which loads shutil: 9 ms of each start.
-    commands = program.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", prog="plimsoll"
-    )
+    commands = program.add_subparsers(dest="command", required=True, metavar="COMMAND")
     fit = commands.add_parser(
         "fit",
         help="compute the number for a model, a GPU and an engine",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.flags import words
@@ -106,7 +105,8 @@ def whole(text: str | None, flag: str) -> int:
             field=f"--{flag}",
             value=text,
         )
-    return int(Fraction(f"{match[1]}.{match[2] or 0}") * _SUFFIX[suffix])
+    places = match[2] or ""
+    return int(match[1] + places) * _SUFFIX[suffix] // 10 ** len(places)
 
 
 def release_of(version: str | None) -> Release | None:
