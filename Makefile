@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test unit check format setup prerequisites manifests up down status shell images lock measure bench bench-accuracy clean-cache
+.PHONY: help host demo test unit check format setup prerequisites manifests up down status shell images lock measure bench bench-accuracy calibrate fuzz clean-cache
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -77,6 +77,12 @@ measure: prerequisites ## print times, memory and image sizes of one server's li
 
 bench: setup ## the sizer's own time and memory as JSON
 	@$(PY) -m bench.sizer
+
+calibrate: setup ## rebuild the constants of vLLM's reserve from tests/data, with the errors of cross-validation
+	@$(PY) -m bench.calibrate
+
+fuzz: setup ## random and mutated files for every reader (FUZZ_SECONDS a target, 60 by default)
+	@$(PY) -m tests.fuzz
 
 bench-accuracy: setup ## how exact the model readers and the pools are, on the facts in tests/data (OUTPUT=json)
 	@$(PY) -m bench.accuracy -o $(or $(OUTPUT),text)

@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
     """Raises where argparse would print a usage and exit: there is one way to refuse."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - argparse's own
-        super().__init__(*args, formatter_class=_Help, **kwargs)
+        super().__init__(*args, **(kwargs | {"formatter_class": _Help}))
 
     def error(self, message: str) -> NoReturn:
         """Refuse.

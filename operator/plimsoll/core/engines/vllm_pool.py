@@ -77,8 +77,7 @@ class Rank:
         tokens, sequences = releases.card_defaults(
             request.engine_version, self.s.device.product, self.s.device_total, ranks
         )
-        whole = "whole" in self.release.features and context <= releases.WHOLE_PROMPTS
-        if whole:  # of a time before cards mattered
+        if self.whole(context):  # of a time before cards mattered
             tokens, sequences = max(releases.SMALL[0], context), releases.SMALL[1]
         sequences = request.max_concurrent_requests or sequences
         if request.prefill_tokens is not None:
@@ -90,6 +89,10 @@ class Rank:
         if request.max_concurrent_requests is None:
             sequences = min(sequences, tokens)
         return tokens, sequences
+
+    def whole(self, context: int) -> bool:
+        """Whether prompts are not cut up, so that one batch must hold the longest of them."""
+        return "whole" in self.release.features and context <= releases.WHOLE_PROMPTS
 
     def _unchunked(self) -> bool:
         stated = (self.values.get("enable-chunked-prefill") or "").lower()
@@ -195,7 +198,7 @@ class Rank:
         inside = "graphsInside" in self.release.features
         return {
             "nonTorch": reserveof.non_torch(s.spec, self.release, s.request.tensor),
-            "activation": reserveof.activation(s.spec, load, self.release) + reserveof.margin(),
+            "activation": reserveof.activation(s.spec, load, self.release) + reserveof.margin(load),
             "graphs": reserveof.graphs(s.spec, load) if inside else 0,
             "draft": self._draft(),
             "extra": s.request.extra_reserve,
@@ -233,7 +236,9 @@ class Rank:
             kv = blocks * cut.block_bytes
         allocation = self._allocation(reserve, safety, kv, context, prefill, sequences)
         need = ""
-        if allocation.blocks is not None and allocation.blocks < needed:
+        if self.whole(context) and prefill < context:
+            need = f"a release that does not cut prompts up needs batches of {context} tokens"
+        elif allocation.blocks is not None and allocation.blocks < needed:
             need = f"one request of {context} needs {needed} blocks"
         elif cut is None and kv <= 0:
             need = "nothing is left beside the weights"
@@ -256,7 +261,7 @@ class Rank:
         if is_cpu_build(s.request.engine_version):
             return {"extra": s.request.extra_reserve}
         percent = _WIDE_PERCENT if s.wide else 100
-        peak = reserveof.activation(s.spec, load, self.release) + reserveof.margin()
+        peak = reserveof.activation(s.spec, load, self.release) + reserveof.margin(load)
         graphs = reserveof.graphs(s.spec, load) * _GRAPHS_MOST_PERCENT // 100
         rows = 4 * s.spec.vocab * load.sequences
         fragmentation = ceil_div(s.device_total * _FRAGMENTATION_PERMILLE, 1000)

@@ -67,10 +67,14 @@ class Load:
 
 def activation(spec: ModelSpec, load: Load, release: Release) -> int:
     """The peak that vLLM's profiling run measures."""
+    sampler, forward, kept = peaks(spec, load, release)
+    return int(max(sampler, forward)) + kept + pictures(spec, load)
+
+
+def peaks(spec: ModelSpec, load: Load, release: Release) -> tuple[float, float, int]:
+    """The sampler's peak, the forward pass's, and what experts keep through both."""
     element, tokens = load.element, load.tokens
-    copies = constants.LOGITS_COPIES[release.era] + (
-        element / 4 - 0.5
-    )  # fp32 models keep fp32 logits
+    copies = constants.LOGITS_COPIES[release.era] + (element / 4 - 0.5)  # fp32 keeps fp32 logits
     sampler = 0.0
     if load.sequences:
         sampler = constants.LOGITS_FLOOR * GIB + copies * load.sequences * spec.vocab * 4
@@ -82,10 +86,8 @@ def activation(spec: ModelSpec, load: Load, release: Release) -> int:
         forward += tokens * (spec.hidden + width)
     experts = workspace(spec, load)
     if release.since >= _WORKSPACE_KEPT_SINCE:
-        peak = max(sampler, forward) + experts
-    else:
-        peak = max(sampler, forward + experts)
-    return int(peak) + pictures(spec, load)
+        return sampler, forward, experts
+    return sampler, forward + experts, 0
 
 
 def _dense_width(spec: ModelSpec) -> int:
@@ -180,9 +182,9 @@ def draft(weights: int) -> int:
     return max(GIB, weights // _DRAFT_SHARE)
 
 
-def margin() -> int:
+def margin(load: Load) -> int:
     """What every prediction stays below the fit."""
-    return int(constants.MARGIN * GIB)
+    return int((constants.MARGIN + (constants.MARGIN_QUANTIZED if load.quantized else 0)) * GIB)
 
 
 def _by_ranks(values: tuple[float, ...], ranks: int) -> int:
