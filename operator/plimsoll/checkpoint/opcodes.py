@@ -8,6 +8,7 @@ other opcode, or any name beyond the few in the tables, ends the walk.
 from __future__ import annotations
 
 import pickletools
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -100,6 +101,13 @@ def tensors_in(code: bytes) -> dict[str, Seen]:
         Unfamiliar: It does more than that, or is no pickle.
     """
     machine = _Machine()
+    # Odd escapes in protocol 0 would only be told to the user as Python's own deprecation.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return _run(machine, code)
+
+
+def _run(machine: _Machine, code: bytes) -> dict[str, Seen]:
     try:
         for step, (opcode, argument, _) in enumerate(pickletools.genops(code)):
             if step > _MAX_STEPS:

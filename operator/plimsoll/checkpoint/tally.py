@@ -251,6 +251,9 @@ def _entries(text: bytes, files: set[bytes], *, last: bool) -> list[bytes] | Non
     parts = text.split(b'"')
     if len(parts) % 4 != 1 or len(parts) == 1 or b"\\" in text:
         return None
+    quoted = b"".join(parts[1::2])
+    if not (quoted.isascii() and quoted.decode("ascii").isprintable()):
+        return None  # the strict reader says what is wrong with it
     ends = (parts[0].strip(_SPACE), parts[-1].strip(_SPACE))
     commas = {gap.strip(_SPACE) for gap in set(parts[4:-1:4])}
     colons = {gap.strip(_SPACE) for gap in set(parts[2::4])}

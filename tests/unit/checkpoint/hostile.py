@@ -293,7 +293,6 @@ OTHERS: dict[str, Fill] = {
     "pt pickle": file("model.pt", b"\x80\x02cos\nsystem\n(S'true'\ntR."),
     "quantisation file": quantised(b"["),
     "quantisation list": quantised(b"[]"),
-    "quantisation bits": quantised(b'{"quantization": "NVFP4", "quant_method": 5}'),
     "empty folder": lambda _: None,
     "only a readme": lambda folder: (folder / "README.md").write_text("x"),
 }  # fmt: skip
