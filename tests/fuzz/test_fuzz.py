@@ -9,7 +9,7 @@ from tests.fuzz.engine import fuzz
 from tests.fuzz.targets import TARGETS, Target
 
 SECONDS = 20.0  # of a noisy machine; the number of inputs is what ends a round
-SWALLOW = {"engines", "command", "log", "pickle"}  # these look at refusals themselves
+SWALLOW = {"engines", "command", "index", "log", "pickle"}  # these look at refusals themselves
 INPUTS = {"engines": 150, "folder": 400, "request": 500, "log": 500}
 
 
