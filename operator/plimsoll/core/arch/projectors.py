@@ -303,7 +303,10 @@ PROJECTORS: Final[Mapping[str, str]] = {
         "?projector_use_layernorm:1 layer_norm wide +b\nlinear_1 P wide +b?projector_bias:1\n"
         "linear_2 t P +b?projector_bias:1"
     ),
-    "lfm3_vl": "layer_norm v +b\nlinear_1 4*v 4*v +b\nlinear_2 t 4*v +b",
+    "lfm3_vl": (
+        "wide = v * vision.m * vision.m\nP = projector_hidden_size:4096\nlayer_norm v +b\n"
+        "linear_1 P wide +b?projector_bias:1\nlinear_2 t P +b?projector_bias:1"
+    ),
     "video_llama_3": "readout.0 t v +b\nreadout.2 t t +b",
     "muse_glimmer": _MUSE,
     "muse_spark": _MUSE,

@@ -228,9 +228,11 @@ _INKLING2: Final = """
 patch_embedding d c*p*p
 position_embedding posemb_grid_size*posemb_grid_size d
 pre_layernorm d +b
-vit L d d*mlp_ratio scale
-merger.linear_1 projection_hidden_dim d*m*m
-merger.linear_2 text_hidden_size projection_hidden_dim
+!intermediate_size inner = d*mlp_ratio
+?intermediate_size inner = intermediate_size
+vit L d inner scale
+merger.linear_1 projection_hidden_dim d*m*m +b?projector_bias
+merger.linear_2 text_hidden_size projection_hidden_dim +b?projector_bias
 """
 _LFM3: Final = """
 conv = L/2 + 1
@@ -252,8 +254,8 @@ patch_embedding d c p p +b
 position_embedding image_side*image_side+1 d
 vit L d w
 =patch_merger.image_newline out
-patch_merger.proj_conv out d m m +b
-patch_merger.proj_out out out 1 1 +b
+patch_merger.proj_conv d*m*m d m m +b
+patch_merger.proj_out out d*m*m 1 1 +b
 patch_merger.before_rms d
 """
 _MOLMO2: Final = """
