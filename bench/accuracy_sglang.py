@@ -146,12 +146,14 @@ def _cell_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    good = sum(abs(row["error"]) <= LIMIT for row in rows)
+    errors: list[float] = [row["error"] for row in rows]
+    worst = max(max(errors), -min(errors))
+    good = sum(abs(error) <= LIMIT for error in errors)
     return {
         "lines": len(rows),
         "within": good,
         "share": round(good / len(rows), 3),
-        "worst": round(max((row["error"] for row in rows), key=abs), 5),
+        "worst": round(worst if worst in errors else -worst, 5),
         "rows": rows,
     }
 

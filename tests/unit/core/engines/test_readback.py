@@ -170,8 +170,9 @@ def test_documents() -> None:
     assert read_endpoint("SGLang", "/server_info", {"max_total_num_tokens": 5}).tokens == 5
     props = {"total_slots": 3, "default_generation_settings": {"n_ctx": 6912}}
     assert read_endpoint("LlamaCpp", "/props", props).tokens == 20_736
+    odd: object
     for odd in (True, "7", None, -1, 1 << 60, [], {}):
-        body = {"max_total_token_num": odd}
+        body: dict[str, object] = {"max_total_token_num": odd}
         assert read_endpoint("LightLLM", "/get_server_info", body) == Reading()
     assert read_endpoint("SGLang", "/elsewhere", {"max_total_num_tokens": 5}) == Reading()
 

@@ -176,6 +176,7 @@ def test_the_law_of_two_pools(ratio: str, printed: int) -> None:
     found = allocate(GEMMA4, asked, free=int(22.91 * GIB), weights=weights)
     assert found.tokens == pytest.approx(printed, rel=0.002)
     assert found.meaning == "FullAttentionPool"
+    assert found.tokens is not None
     # One request of 131,072 tokens needs as many in the full pool and a window in the other.
     windows = found.tokens * float(ratio) / 1025
     assert found.concurrency == pytest.approx(min(found.tokens / 131_072, windows))
@@ -379,7 +380,7 @@ def test_prefill_is_whole_pages() -> None:
 
 
 def test_a_defaulted_context_is_lowered_a_stated_one_is_not() -> None:
-    small = {"free": 20 * GIB, "weights": 14 * GIB}
+    small: dict[str, Any] = {"free": 20 * GIB, "weights": 14 * GIB}
     lowered = allocate(LLAMA, request(mode=None), **small)
     assert lowered.error is None
     assert lowered.context_length < 131_072
@@ -501,7 +502,9 @@ def test_through_fit() -> None:
     device = Device("NVIDIA H100 80GB HBM3", 79 * GIB, 81_559 * MIB, 79 * GIB)
     result = fit(config, None, device, request(mode=None), weights=[15 * GIB])
     document = result.document()
-    assert document["maxTotalTokenNum"] == result.tokens > 300_000
+    assert document["maxTotalTokenNum"] == result.tokens
+    assert result.tokens is not None
+    assert result.tokens > 300_000
     assert document["perToken"]["kvBytesPerRank"] == 131_072
     assert {arg.split("=")[0] for arg in document["engine"]["args"]} >= PINNED
     assert document["confidence"] == "estimated"
