@@ -147,7 +147,7 @@ def _cell_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors: list[float] = [row["error"] for row in rows]
-    worst = max(max(errors), -min(errors))
+    worst = max(*errors, -min(errors))
     good = sum(abs(error) <= LIMIT for error in errors)
     return {
         "lines": len(rows),
