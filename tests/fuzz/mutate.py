@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from copy import deepcopy
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,44 +53,49 @@ def of_bytes(data: bytes, random: Random, others: Sequence[bytes]) -> bytes:
     return bytes(changed[: 1 << 16])
 
 
-def of_json(  # noqa: C901 - one branch a kind of change
-    document: Any, random: Random, keys: Sequence[str]
-) -> Any:
+def of_json(document: Any, random: Random, keys: Sequence[str]) -> Any:
     """One to five values or keys replaced, added, removed or moved."""
     document = json.loads(json.dumps(document))
     for _ in range(1 + int(random.expovariate(0.9)) % 5):
         place = _place(document, random)
         if isinstance(place, dict):
-            key = random.choice(list(place) or [""])
-            match random.randrange(6):
-                case 0:
-                    place.pop(key, None)
-                case 1:
-                    place[random.choice(keys)] = _value(random)
-                case 2:
-                    other = random.choice(list(place) or [""])
-                    place[key], place[other] = place.get(other), place.get(key)
-                case 3:
-                    place[key] = _scaled(place.get(key), random)
-                case _:
-                    place[key] = _value(random)
+            _in_object(place, random, keys)
         elif isinstance(place, list) and place:
-            at = random.randrange(len(place))
-            match random.randrange(4):
-                case 0:
-                    del place[at]
-                case 1:
-                    place.append(deepcopy(place[at]))
-                case 2:
-                    place[at] = _scaled(place[at], random)
-                case _:
-                    place[at] = _value(random)
+            _in_list(place, random)
     return document
 
 
+def _in_object(place: dict[str, Any], random: Random, keys: Sequence[str]) -> None:
+    key = random.choice(list(place) or [""])
+    match random.randrange(6):
+        case 0:
+            place.pop(key, None)
+        case 1:
+            place[random.choice(keys)] = _value(random)
+        case 2:
+            other = random.choice(list(place) or [""])
+            place[key], place[other] = place.get(other), deepcopy(place.get(key))
+        case 3:
+            place[key] = _scaled(place.get(key), random)
+        case _:
+            place[key] = _value(random)
+
+
+def _in_list(place: list[Any], random: Random) -> None:
+    at = random.randrange(len(place))
+    match random.randrange(4):
+        case 0:
+            del place[at]
+        case 1:
+            place.append(deepcopy(place[at]))
+        case 2:
+            place[at] = _scaled(place[at], random)
+        case _:
+            place[at] = _value(random)
+
+
 def _value(random: Random) -> Any:
-    """One of the values, as a copy: later changes must not reach the table."""
-    return deepcopy(random.choice(VALUES))
+    return deepcopy(random.choice(VALUES))  # lists and objects of them are changed later
 
 
 def _place(document: Any, random: Random) -> Any:

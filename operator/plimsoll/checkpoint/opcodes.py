@@ -216,7 +216,8 @@ def _memoize(machine: _Machine, argument: object) -> None:
 
 
 def _recall(machine: _Machine, argument: object) -> None:
-    machine.stack.append(machine.memo[argument])  # type: ignore[index] - genops gives an integer
+    if isinstance(argument, int):  # genops gives nothing else
+        machine.stack.append(machine.memo[argument])
 
 
 def _global(machine: _Machine, argument: object) -> None:

@@ -168,7 +168,8 @@ def _raised(kinds: list[Kind], states: list[Kind], block: int, *, latent: bool) 
     """The block whose attention page is not smaller than a state."""
     step = max(block, _LATENT_HYBRID) if latent else block
     state = max(kind.size for kind in states)
-    least = min(kind.size for kind in kinds if kind.role == "full") if kinds else 1
+    sizes = [kind.size for kind in kinds if kind.role == "full"] or [kind.size for kind in kinds]
+    least = min(sizes, default=1)
     return max(block, step * ceil_div(state, step * least))
 
 

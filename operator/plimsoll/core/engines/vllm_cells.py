@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core import dtypes
-from plimsoll.core.engines import vllm_releases as releases
-from plimsoll.core.engines.versions import is_cpu_build
+from plimsoll.core.engines.versions import is_cpu_build, parse_release
 from plimsoll.core.engines.vllm_flags import FLAGS
 from plimsoll.core.errors import BadArgument, Unsupported
 from plimsoll.core.units import ceil_div
@@ -67,7 +66,7 @@ def kv_word(request: SizingRequest) -> str:
     """
     wanted = request.kv_cache_dtype.lower()
     word = KV_DTYPES.get(wanted)
-    release = releases.parse_release(request.engine_version)
+    release = parse_release(request.engine_version)
     if word == "float16" and release and release[:2] < KV_SINCE[word]:
         word = "auto" if request.dtype.lower() in {"fp16", "float16", "half"} else None
     if word is None or (release and release[:2] < KV_SINCE.get(word, (0, 0))):

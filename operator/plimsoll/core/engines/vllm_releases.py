@@ -106,7 +106,8 @@ def whole(text: str | None, flag: str) -> int:
             value=text,
         )
     places = match[2] or ""
-    return int(match[1] + places) * _SUFFIX[suffix] // 10 ** len(places)
+    scale: int = 10 ** len(places)
+    return int(match[1] + places) * _SUFFIX[suffix] // scale
 
 
 def release_of(version: str | None) -> Release | None:
