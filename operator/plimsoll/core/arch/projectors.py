@@ -91,7 +91,7 @@ mlp.0.linear_2 t 4*v +b
 _SAM_UP: Final = """
 n = vision.output_channels:256
 conv_upsampler1 2*n n 3 3
-conv_upsampler2 4*n 2*n 3 3
+conv_upsampler2 t 2*n 3 3
 multimodal_projector t t +b
 """
 _MUSE: Final = """

@@ -110,8 +110,8 @@ encoder.relative_attention_bias 2*bias_max_distance H
 @num_blocks encoders.*.conv.ext ext_pw_out_channel d 1 +b
 """
 _INKLING: Final = """
-embed_audio_tokens n_mel_bins*mel_vocab_size text_hidden_size
-norm text_hidden_size
+embed_audio_tokens n_mel_bins*mel_vocab_size text.d
+norm text.d
 """
 _DOTS3: Final = """
 h = downsample_hidden_size

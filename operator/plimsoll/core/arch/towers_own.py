@@ -29,6 +29,9 @@ PUBLISHED: Final[Mapping[str, int]] = {
     "muse_spark_audio": 117_840_384,
     "dots3_note_vision_encoder": 6_871_277_312,
 }
+#: The same by the name of an architecture, for towers that the library timm builds.
+TIMM: Final[Mapping[str, int]] = {"fastvit_mci3": 122_714_208}
+
 #: Fields that would change those numbers.
 DECISIVE: Final = (
     "base_channels", "codebook_size", "depths", "embed_dim", "hidden_size", "hidden_sizes", "intermediate_size",
@@ -79,11 +82,11 @@ def inkling(scope: Scope) -> str:
         before, after = scales[start], scales[end]
         folded = (after[0] // before[0]) * (after[1] // before[1]) ** 2
         last = index == layers - 1
-        out = "text_hidden_size" if last else str(after[2])
+        out = "text.d" if last else str(after[2])
         lines.append(f"encoder_layers.{index}.projection {out} {before[2] * folded}")
         if not last:
             lines.append(f"encoder_layers.{index}.layer_norm {out}")
-    return "\n".join([*lines, "final_norm text_hidden_size"])
+    return "\n".join([*lines, "final_norm text.d"])
 
 
 def _stages(scope: Scope) -> list[tuple[int, int, int]]:

@@ -17,7 +17,7 @@ from plimsoll.core.arch.projectors import PROJECTORS
 from plimsoll.core.arch.spec import TensorGroup
 from plimsoll.core.arch.towers import Missing, Scope, tensors
 from plimsoll.core.arch.towers_audio import AUDIO
-from plimsoll.core.arch.towers_own import DECISIVE, OWN, PUBLISHED
+from plimsoll.core.arch.towers_own import DECISIVE, OWN, PUBLISHED, TIMM
 from plimsoll.core.arch.towers_vision import VISION
 from plimsoll.core.errors import Unsupported
 
@@ -60,9 +60,13 @@ _NO_CONFIG: Final = frozenset({"fuyu"})  # no tower, hence no config of one: pat
 
 #: Wrappers whose class fills a nested config that leaves sizes out from its own default for it.
 _FILLED: Final = frozenset({"glmasr", "voxtral", "voxtral_realtime"})
+#: Wrappers of a whole text model with a head of its own, which alone decides.
+_WHOLE_TEXT: Final = frozenset(
+    {"blip-2", "instructblip", "instructblipvideo", "kosmos-2", "kosmos-2.5"}
+)
 #: Wrappers that also tie the head where only the text config says so.
 _TIED_BY_TEXT: Final = frozenset({
-    "blip-2", "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "instructblip", "instructblipvideo", "llava",
+    "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "llava",
     "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "shieldgemma2",
 })  # fmt: skip
 
@@ -100,6 +104,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     tied = fields.flag("tie_word_embeddings", default=False)
     if family in _TIED_BY_TEXT:
         tied = tied or spec.tied
+    if family in _WHOLE_TEXT:
+        tied = spec.tied
+    if family == "evolla":  # has the field, and a head of its own whatever it says
+        tied = False
     fields.seen.update(_OF_ROTATION.get(family, ()))
     if text.fields is not fields:
         # Many files repeat sizes of the text model beside it.
@@ -244,6 +252,9 @@ def _tower(part: Part, near: dict[str, Fields], prefix: str) -> list[TensorGroup
             return _listed(OWN[name](scope), scope, prefix)
         except Missing as error:
             return _uncounted(fields, str(error), prefix)
+    size = TIMM.get(fields.text("architecture") or "") if name == "timm_wrapper" else None
+    if size is not None:
+        return [TensorGroup(f"{prefix}weight", (size,))]
     if name in PUBLISHED:
         other = [key for key in DECISIVE if fields.get(key) != fields.defaults.get(key)]
         if other:

@@ -61,6 +61,7 @@ def _further(layout: str) -> Callable[[Fields, ModelSpec], Iterator[TensorGroup]
 
 _EVOLLA: Final = """
 every = n / aligner_num_add_layers
+!every every = 1
 count = n / every
 @count =layers.*.adapter.gate_{attention,ffw} 1
 @count layers.*.adapter.{query,key_protein,value_protein} t t +b

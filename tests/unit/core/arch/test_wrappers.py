@@ -130,6 +130,12 @@ def test_most_wrappers_do_not_ask_the_text_config_about_the_head() -> None:
     assert not read_spec(config).tied
 
 
+def test_a_whole_text_model_inside_decides_alone_about_its_head() -> None:
+    untied = {"model_type": "kosmos-2.5", "text_config": {"tie_word_embeddings": False}}
+    assert not read_spec(untied).tied
+    assert read_spec({"model_type": "kosmos-2.5"}).tied
+
+
 def test_the_dtype_may_stand_beside_the_text_config_or_in_it() -> None:
     assert read_spec({**LLAVA, "torch_dtype": "float16"}).dtype == "fp16"
     inner = {**LLAVA, "text_config": {**TEXT, "dtype": "bfloat16"}}
@@ -195,6 +201,7 @@ def test_a_text_model_without_a_reader_is_refused_by_name() -> None:
         ({"vision_config": {"intermediate_size": 1e400}}, "vision_config.intermediate_size"),
         ({"vision_config": {"patch_size": 0}}, "vision_config.patch_size"),
         ({"vision_config": {"model_type": ["clip"]}}, "vision_config.model_type"),
+        ({"vision_config": {"model_type": "timm_wrapper", "architecture": [1]}}, "vision_config.architecture"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
     ],
 )  # fmt: skip
