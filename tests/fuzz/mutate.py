@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from copy import deepcopy
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
