@@ -314,6 +314,21 @@ def numbered(count: int, **entry: Any) -> Fill:
     return lambda folder: weights({f"t{i}": entry for i in range(count)}, 0)(folder)
 
 
+def both(first: Fill, second: Fill) -> Fill:
+    """One after the other."""
+
+    def fill(folder: Path) -> None:
+        first(folder)
+        second(folder)
+
+    return fill
+
+
+def many(folder: Path) -> None:
+    for number in range(20_000):
+        (folder / f"{number}.safetensors").touch()
+
+
 BOMBS: dict[str, Fill] = {
     "index of a million": lambda f: mapped({f"t{i}": "x.safetensors" for i in range(1_000_000)})(f),
     "index of 700,000": lambda f: mapped({f"t{i}": "m.safetensors" for i in range(700_000)})(f),
@@ -329,10 +344,10 @@ BOMBS: dict[str, Fill] = {
     "one long text": lambda f: weights(b'{"' + b"a" * (30 << 20) + b'":1}')(f),
     "one long number": lambda f: weights(b'{"a":' + b"9" * (30 << 20) + b"}")(f),
     "config of a gibibyte": lambda f: sparse(f / "config.json", 1 << 30),
-    "index of a gibibyte": lambda f: (weights({"a": ENTRY})(f), sparse(f / INDEX, 1 << 30)),
+    "index of a gibibyte": both(weights({"a": ENTRY}), lambda f: sparse(f / INDEX, 1 << 30)),
     "gguf of texts": lambda f: sparse_gguf(f / "model.gguf"),
-    "bin of 8 GiB": lambda f: (config(f), sparse(f / "pytorch_model.bin", 1 << 33)),
-    "20,000 files": lambda f: (config(f), [(f / f"{i}.safetensors").touch() for i in range(20_000)]),
+    "bin of 8 GiB": both(config, lambda f: sparse(f / "pytorch_model.bin", 1 << 33)),
+    "20,000 files": both(config, many),
 }  # fmt: skip
 
 

@@ -91,7 +91,9 @@ def test_files_of_the_library_are_regular(tmp_path: Path) -> None:
 
 
 def test_blocks_join_without_a_seam() -> None:
-    many = {f"model.layers.{i % 50}.mlp.experts.{i // 50}.w1.weight": (3, 8) for i in range(9000)}
+    many: dict[str, tuple[int, ...]] = {
+        f"model.layers.{i % 50}.mlp.experts.{i // 50}.w1.weight": (3, 8) for i in range(9000)
+    }
     document, data = entries(many)
     for separators in ((",", ":"), (", ", ": ")):
         header = json.dumps(document, separators=separators)
