@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from plimsoll.core.weights import Manifest, RankWeights
 
 _VOCAB_MULTIPLE: Final = 64
+#: Its Marlin kernels round MXFP4 experts up so (``fused_moe/oracle/mxfp4.py``).
+_FP4_PADDING: Final = (256, 128)
 _WORDS: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _CAPTURE: Final = "--cudagraph-capture-sizes="
 
@@ -167,6 +169,7 @@ class VLLM:
             vocab_multiple=_VOCAB_MULTIPLE,
             latent_split=spec.latent,
             retie=True,
+            fp4_padding=_FP4_PADDING,
         )
         return shard(manifest, spec, rules)
 
