@@ -77,7 +77,8 @@ def test_lists_of_kimi_linear_count_from_one() -> None:
     }
     config = {"model_type": "kimi_linear", "linear_attn_config": lists | {"head_dim": 128}}
     spec = read_spec(config)
-    assert [group.layers for group in (*spec.caches, *spec.states)] == [7, 20]
+    assert [group.layers for group in spec.caches] == [7]
+    assert [group.layers for group in spec.states] == [20]
     assert cache_size(spec, "bf16").all_full == 7 * 576 * 2
     with pytest.raises(BadModel, match="kda_layers"):
         read_spec(config | {"linear_attn_config": lists | {"kda_layers": [0]}})
