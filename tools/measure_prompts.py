@@ -1,7 +1,5 @@
 """What each kind of model needs to be built at its default config and to be run on the meta device."""
 
-
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,5 @@
 """What one forward pass leaves in a cache, and how each tensor follows the lengths."""
 
-
-
 from __future__ import annotations
 
 import re

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
 from plimsoll.core.engines import lightllm_cells
-from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation
+from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.lightllm_cells import KV_TYPE_SINCE, KV_TYPES, compute_dtype, kv_type_of
 from plimsoll.core.engines.lightllm_flags import FLAGS
 from plimsoll.core.engines.lightllm_reserve import (
@@ -33,9 +33,10 @@ from plimsoll.core.units import GIB, ceil_div
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from plimsoll.core.arch.spec import ModelSpec
+    from plimsoll.core.engines.flags import FlagTable
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest, RankWeights
 
@@ -58,9 +59,10 @@ _SAFETY_PERCENT: Final = 5
 _REPLICATES: Final = ("qwen2", "qwen3")
 
 
-class LightLLM:
+class LightLLM(Common):
     """See the module's first lines."""
 
+    flags: ClassVar[FlagTable] = FLAGS
     type: ClassVar[str] = "LightLLM"
     default_port: ClassVar[int] = 8000
     health_path: ClassVar[str] = "/health"
@@ -71,10 +73,6 @@ class LightLLM:
 
     # No public start-up log calibrates it: never called exact.
     confidence: ClassVar[str] = "estimated"
-
-    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
-        """See Engine."""
-        FLAGS.check(args, env_names)
 
     def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
         """See Engine."""
@@ -123,11 +121,6 @@ class LightLLM:
             args.append(f"--linear_att_ssm_data_type={pinned.state_dtype}")
         return args
 
-    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
-        """See Engine. Flags say everything."""
-        del pinned, request
-        return {}
-
     def serve_args(
         self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
     ) -> list[str]:
@@ -139,10 +132,6 @@ class LightLLM:
             f"--port={port}",
             f"--tp={request.tensor}",
         ]
-
-    def argv(self, args: Sequence[str]) -> list[str]:
-        """See Engine. argparse takes ``--flag=value``."""
-        return list(args)
 
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
@@ -180,10 +169,6 @@ class LightLLM:
             compute=compute_dtype(spec, request),
         )
         return shard(manifest, spec, rules)
-
-    def absorb(self, request: SizingRequest) -> SizingRequest:
-        """See Engine."""
-        return absorb(FLAGS, request)
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. Lowers a defaulted context first, then a defaulted prefill batch."""

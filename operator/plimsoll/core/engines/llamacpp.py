@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
-from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation, largest
+from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.llamacpp_flags import FLAGS
 from plimsoll.core.engines.values import count
 from plimsoll.core.engines.verdict import does_not_fit
@@ -21,9 +21,10 @@ from plimsoll.core.units import GIB, MIB, ceil_div
 from plimsoll.core.weights import RankWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from plimsoll.core.arch.spec import ModelSpec
+    from plimsoll.core.engines.flags import FlagTable
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest
 
@@ -49,9 +50,10 @@ _DTYPE_NAMES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-class LlamaCpp:
+class LlamaCpp(Common):
     """See the module's first lines."""
 
+    flags: ClassVar[FlagTable] = FLAGS
     type: ClassVar[str] = "LlamaCpp"
     default_port: ClassVar[int] = 8080
     health_path: ClassVar[str] = "/health"
@@ -62,10 +64,6 @@ class LlamaCpp:
 
     # No public start-up log calibrates it: never called exact.
     confidence: ClassVar[str] = "estimated"
-
-    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
-        """See Engine."""
-        FLAGS.check(args, env_names)
 
     def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
         """See Engine."""
@@ -148,21 +146,12 @@ class LlamaCpp:
             for group in spec.states
         )
 
-    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
-        """See Engine. Flags say everything."""
-        del pinned, request
-        return {}
-
     def rank_weights(
         self, spec: ModelSpec, manifest: Manifest, request: SizingRequest
     ) -> RankWeights:
         """See Engine. Blocks stay blocks; a tied embedding is on the device once, as the head."""
         del spec, request  # one device holds everything
         return RankWeights(manifest.total, 0)
-
-    def absorb(self, request: SizingRequest) -> SizingRequest:
-        """See Engine."""
-        return absorb(FLAGS, request)
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. Lowers a defaulted context to one smaller slot, then a defaulted ubatch."""

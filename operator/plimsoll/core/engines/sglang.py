@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from plimsoll.core import dtypes
 from plimsoll.core.engines import sglang_cells as cellsof
 from plimsoll.core.engines import sglang_defaults as defaults
-from plimsoll.core.engines.absorb import absorb
+from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.owned import adopt_owned
 from plimsoll.core.engines.peaks import cells_of_heads
 from plimsoll.core.engines.sglang_flags import FLAGS
@@ -26,10 +26,11 @@ from plimsoll.core.units import GIB
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.engines.base import Allocation, Pinned, Situation
+    from plimsoll.core.engines.flags import FlagTable
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest, RankWeights
 
@@ -37,9 +38,10 @@ _VOCAB_MULTIPLE: Final = 64
 _WORDS: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
-class SGLang:
+class SGLang(Common):
     """See the module's first lines."""
 
+    flags: ClassVar[FlagTable] = FLAGS
     type: ClassVar[str] = "SGLang"
     default_port: ClassVar[int] = 30000
     health_path: ClassVar[str] = "/health"
@@ -48,10 +50,6 @@ class SGLang:
     kv_dtypes: ClassVar[Mapping[str, str]] = cellsof.KV_DTYPES
     token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret
     confidence: ClassVar[str] = "estimated"
-
-    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
-        """See Engine."""
-        FLAGS.check(args, env_names)
 
     def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
         """See Engine."""
@@ -108,11 +106,6 @@ class SGLang:
             args.append("--disable-radix-cache")
         return args
 
-    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
-        """See Engine. Flags say everything."""
-        del pinned, request
-        return {}
-
     def serve_args(
         self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
     ) -> list[str]:
@@ -125,10 +118,6 @@ class SGLang:
             f"--tp-size={request.tensor}",
         ]
         return args + ([f"--pp-size={request.pipeline}"] if request.pipeline else [])
-
-    def argv(self, args: Sequence[str]) -> list[str]:
-        """See Engine. argparse takes ``--flag=value``."""
-        return list(args)
 
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
@@ -162,10 +151,6 @@ class SGLang:
             latent_split=spec.latent,
         )
         return shard(manifest, spec, rules)
-
-    def absorb(self, request: SizingRequest) -> SizingRequest:
-        """See Engine."""
-        return absorb(FLAGS, request)
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine."""

@@ -17,8 +17,8 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
-from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation
+from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.owned import adopt_owned
 from plimsoll.core.engines.peaks import activation, cells_of_heads, logits_peak
 from plimsoll.core.engines.settle import Attempt, Wish, settle
@@ -31,9 +31,10 @@ from plimsoll.core.units import GIB, MIB, ceil_div
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from plimsoll.core.arch.spec import CacheGroup, ModelSpec, StateGroup
+    from plimsoll.core.engines.flags import FlagTable
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest, RankWeights
 
@@ -60,9 +61,10 @@ _GRAPH_ROW: Final = 2 * MIB
 _FRAGMENTATION_PERMILLE: Final = 25
 
 
-class TensorRTLLM:
+class TensorRTLLM(Common):
     """See the module's first lines."""
 
+    flags: ClassVar[FlagTable] = FLAGS
     type: ClassVar[str] = "TensorRTLLM"
     default_port: ClassVar[int] = 8000
     health_path: ClassVar[str] = "/health"
@@ -71,10 +73,6 @@ class TensorRTLLM:
     kv_dtypes: ClassVar[Mapping[str, str]] = {name: row[0] for name, row in _KV.items()}
     token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret
     confidence: ClassVar[str] = "estimated"
-
-    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
-        """See Engine."""
-        FLAGS.check(args, env_names)
 
     def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
         """See Engine."""
@@ -106,11 +104,6 @@ class TensorRTLLM:
             args.append(f"--kv_cache_dtype={word}")
         return args
 
-    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
-        """See Engine. Flags say everything that can be said."""
-        del pinned, request
-        return {}
-
     def serve_args(
         self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
     ) -> list[str]:
@@ -123,10 +116,6 @@ class TensorRTLLM:
             f"--tp_size={request.tensor}",
         ]
         return args + ([f"--pp_size={request.pipeline}"] if request.pipeline else [])
-
-    def argv(self, args: Sequence[str]) -> list[str]:
-        """See Engine. click takes ``--flag=value``."""
-        return list(args)
 
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
@@ -164,10 +153,6 @@ class TensorRTLLM:
             latent_split=spec.latent,
         )
         return shard(manifest, spec, rules)
-
-    def absorb(self, request: SizingRequest) -> SizingRequest:
-        """See Engine."""
-        return absorb(FLAGS, request)
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine."""

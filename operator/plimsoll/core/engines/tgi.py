@@ -17,8 +17,8 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
-from plimsoll.core.engines.absorb import absorb
 from plimsoll.core.engines.base import Allocation, Pinned, Situation
+from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.owned import adopt_owned
 from plimsoll.core.engines.peaks import activation, logits_peak
 from plimsoll.core.engines.settle import Attempt, Wish, settle
@@ -31,9 +31,10 @@ from plimsoll.core.units import GIB, MIB, ceil_div
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from plimsoll.core.arch.spec import ModelSpec
+    from plimsoll.core.engines.flags import FlagTable
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest, RankWeights
 
@@ -58,9 +59,10 @@ _GRAPH_BYTES: Final = 32 * 2 * MIB + GIB // 4
 _FRAGMENTATION_PERMILLE: Final = 25
 
 
-class TGI:
+class TGI(Common):
     """See the module's first lines."""
 
+    flags: ClassVar[FlagTable] = FLAGS
     type: ClassVar[str] = "TGI"
     default_port: ClassVar[int] = 3000
     health_path: ClassVar[str] = "/health"
@@ -69,10 +71,6 @@ class TGI:
     kv_dtypes: ClassVar[Mapping[str, str]] = _KV_DTYPES
     token_meaning: ClassVar[str] = "Ceiling"  # noqa: S105 - not a secret
     confidence: ClassVar[str] = "estimated"
-
-    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
-        """See Engine."""
-        FLAGS.check(args, env_names)
 
     def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
         """See Engine."""
@@ -131,10 +129,6 @@ class TGI:
             f"--port={port}",
             f"--num-shard={request.tensor}",
         ]
-
-    def argv(self, args: Sequence[str]) -> list[str]:
-        """See Engine. clap takes ``--flag=value``."""
-        return list(args)
 
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
@@ -195,10 +189,6 @@ class TGI:
             compute=_compute(spec, request),
         )
         return shard(manifest, spec, rules)
-
-    def absorb(self, request: SizingRequest) -> SizingRequest:
-        """See Engine."""
-        return absorb(FLAGS, request)
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine."""

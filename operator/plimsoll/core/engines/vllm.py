@@ -14,7 +14,7 @@ from plimsoll.core import dtypes
 from plimsoll.core.engines import vllm_cells as cellsof
 from plimsoll.core.engines import vllm_releases as releases
 from plimsoll.core.engines import vllm_reserve as reserveof
-from plimsoll.core.engines.absorb import absorb
+from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.owned import adopt_owned
 from plimsoll.core.engines.versions import is_cpu_build, parse_release
 from plimsoll.core.engines.vllm_flags import FLAGS
@@ -23,10 +23,11 @@ from plimsoll.core.errors import BadArgument, Unsupported
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.engines.base import Allocation, Pinned, Situation
+    from plimsoll.core.engines.flags import FlagTable
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest, RankWeights
 
@@ -37,9 +38,10 @@ _WORDS: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp16": "float16", "fp32
 _CAPTURE: Final = "--cudagraph-capture-sizes="
 
 
-class VLLM:
+class VLLM(Common):
     """See the module's first lines."""
 
+    flags: ClassVar[FlagTable] = FLAGS
     type: ClassVar[str] = "VLLM"
     default_port: ClassVar[int] = 8000
     health_path: ClassVar[str] = "/health"
@@ -48,10 +50,6 @@ class VLLM:
     kv_dtypes: ClassVar[Mapping[str, str]] = cellsof.KV_DTYPES
     token_meaning: ClassVar[str] = "AllLayersFull"  # noqa: S105 - not a secret
     confidence: ClassVar[str] = "estimated"
-
-    def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
-        """See Engine."""
-        FLAGS.check(args, env_names)
 
     def adopt(self, request: SizingRequest) -> tuple[SizingRequest, tuple[str, ...]]:
         """See Engine."""
@@ -110,11 +108,6 @@ class VLLM:
             pin("mamba-ssm-cache-dtype", _WORDS[dtypes.compute(request.state_dtype, "stateDType")])
         return args
 
-    def pinned_env(self, pinned: Pinned, request: SizingRequest) -> dict[str, str]:
-        """See Engine. Flags say everything."""
-        del pinned, request
-        return {}
-
     def serve_args(
         self, *, model_path: str, served_name: str, host: str, port: int, request: SizingRequest
     ) -> list[str]:
@@ -172,10 +165,6 @@ class VLLM:
             fp4_padding=_FP4_PADDING,
         )
         return shard(manifest, spec, rules)
-
-    def absorb(self, request: SizingRequest) -> SizingRequest:
-        """See Engine."""
-        return absorb(FLAGS, request)
 
     def allocate(self, situation: Situation) -> Allocation:
         """See Engine. An unknown version: the least pool of all known ones."""
