@@ -12,6 +12,9 @@ from plimsoll.core.arch.defaults import ROWS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: model_type -> type whose config class transformers uses for it.
+_SAME_CLASS: Final = {"gpt-sw3": "gpt2"}
+
 #: model_type -> class, of families whose code is in the checkpoint and not in transformers.
 _OWN: Final[Mapping[str, str]] = {
     "NVLM_D": "NVLM_D",
@@ -86,6 +89,7 @@ MISTYPED: Final[Mapping[str, str]] = {"Grok1ForCausalLM": "grok-1"}
 @cache
 def defaults_of(model_type: str) -> Mapping[str, Any]:
     """Default values of the config class for that model_type; empty when there is no such class."""
+    model_type = _SAME_CLASS.get(model_type, model_type)
     start = ROWS.find(f"\n{model_type}\t") if model_type else -1
     if start < 0:
         return {}
