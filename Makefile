@@ -75,7 +75,8 @@ images: prerequisites ## build the operator, sizer and demo engine images
 measure: prerequisites ## print times, memory and image sizes of one server's life as JSON
 	@$(PY) -m bench.lifecycle
 
-bench: setup ## the sizer's own time and memory as JSON
+bench: setup ## the time of whole processes of fit, and the sizer's own time and memory, as JSON
+	@$(PY) -m bench.start
 	@$(PY) -m bench.sizer
 
 calibrate: setup ## rebuild the constants of vLLM's reserve from tests/data, with the errors of cross-validation
