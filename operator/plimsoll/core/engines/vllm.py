@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
+from plimsoll.core.engines import vllm_blocks as blocksof
 from plimsoll.core.engines import vllm_cells as cellsof
 from plimsoll.core.engines import vllm_releases as releases
 from plimsoll.core.engines import vllm_reserve as reserveof
@@ -94,7 +95,8 @@ class VLLM(Common):
         pin("max-model-len", pinned.context_length)
         pin("max-num-batched-tokens", pinned.prefill_tokens)
         pin("max-num-seqs", pinned.max_sequences)
-        pin("block-size", pinned.block_tokens)
+        if pinned.block_tokens is not None:
+            pin("block-size", blocksof.written(pinned.block_tokens, request.engine_version))
         pin("kv-cache-dtype", cellsof.kv_word(request))
         pin("dtype", _dtype_word(request))
         graphs = pinned.graph_batch or 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines import vllm_cells as cells
-from plimsoll.core.engines.versions import is_cpu_build
+from plimsoll.core.engines.versions import is_cpu_build, parse_release
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _BLOCK: Final = 16
 _BLOCK_CPU: Final = 128
 _LATENT_HYBRID: Final = 128
+#: All that ``--block-size`` took up to some release before 0.22; 0.12.0 has this list.
+_CHOICES: Final = frozenset({1, 8, 16, 32, 64, 128, 256})
+_ANY_SINCE: Final = (0, 22)
 _PAD_RATIO: Final = (3, 2)  # the largest class sets the group's size below 1.5 times the smallest
 _ENCODER: Final = 1500  # positions of an encoder of free length: Whisper's
 
@@ -102,6 +105,18 @@ def default_block(spec: ModelSpec, request: SizingRequest, stated: int | None) -
     if is_cpu_build(request.engine_version):
         return _BLOCK if spec.latent else _BLOCK_CPU
     return _BLOCK
+
+
+def written(block: int, version: str | None) -> int:
+    """Tokens per block as ``--block-size`` takes them.
+
+    Where a state raised the block to a number that the release's flag refuses, the default is written:
+    vLLM raises it to the same number by itself.
+    """
+    release = parse_release(version)
+    if block in _CHOICES or (release is not None and release[:2] >= _ANY_SINCE):
+        return block
+    return _BLOCK_CPU if is_cpu_build(version) else _BLOCK
 
 
 def layout(
