@@ -40,11 +40,20 @@ def everywhere(_: Fields, layers: int) -> frozenset[int]:
 
 
 def listed(fields: Fields, layers: int) -> frozenset[int] | None:
-    """``mlp_layer_types``: sparse or dense, one for each layer; None when absent or null."""
-    kinds = fields.choices("mlp_layer_types", layers, frozenset({"sparse", "dense"}))
+    """``mlp_layer_types``: sparse or dense, one for each layer; None when absent or null.
+
+    transformers compares the list's length only in classes that also have ``layer_types``; others
+    look their layers up in it and never see what is left over.
+    """
+    stated = fields.get("mlp_layer_types")
+    length = layers
+    known = fields.defaults
+    if isinstance(stated, list) and "mlp_layer_types" in known and "layer_types" not in known:
+        length = min(max(layers, len(stated)), MAX_LAYERS)
+    kinds = fields.choices("mlp_layer_types", length, frozenset({"sparse", "dense"}))
     if kinds is None:
         return None
-    return frozenset(index for index, kind in enumerate(kinds) if kind == "sparse")
+    return frozenset(index for index, kind in enumerate(kinds[:layers]) if kind == "sparse")
 
 
 def after(dense: int, *keys: str) -> Where:

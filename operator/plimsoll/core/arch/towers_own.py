@@ -9,11 +9,13 @@ from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, Final
 
+from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS, MAX_LAYERS
 from plimsoll.core.arch.towers import Missing, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.towers import Scope
 
 #: Elements of towers made of convolutions in many sizes, with their class's default sizes. Image
@@ -27,7 +29,6 @@ PUBLISHED: Final[Mapping[str, int]] = {
     "emu3_vqgan": 270_740_287,
     "mimi": 79_308_609,
     "muse_spark_audio": 117_840_384,
-    "dots3_note_vision_encoder": 6_871_277_312,
 }
 #: The same by the name of an architecture, for towers that the library timm builds.
 TIMM: Final[Mapping[str, int]] = {"fastvit_mci3": 122_714_208}
@@ -89,6 +90,85 @@ def inkling(scope: Scope) -> str:
     return "\n".join([*lines, "final_norm text.d"])
 
 
+#: Experts of each layer of dots3's tower where the file does not say: 25 dense layers, then more and more.
+_PYRAMID: Final = (*(0,) * 25, *range(4, 65, 4), 64)
+_DOTS3: Final = """
+patch_embed.proj d c p p +b
+patch_embed.norm d
+@L blocks.*.{norm1,norm2} d
+@L blocks.*.attn.{q_norm,k_norm} d/H
+@L blocks.*.attn.qkv 3*d d +b?bias
+@L blocks.*.attn.proj d d +b?bias
+merger.ln_q adapter_in_dim +b
+merger.mlp.0 wide wide +b
+merger.mlp.2 adapter_out_dim wide +b
+norm d
+"""
+
+
+def dots3(scope: Scope) -> str:
+    """A vision transformer whose last layers are mixtures, each with its own number of experts."""
+    fields = scope.own
+    # Source: Dots3NoteVisionConfig, where the published words win over its own.
+    width = fields.either("embed_dim", "hidden_size", most=MAX_DIM)
+    heads = fields.either("num_heads", "num_attention_heads", most=MAX_DIM)
+    if width is None or heads is None:
+        raise Missing(f"{fields.path}hidden_size")
+    flag = "use_bias" if fields.has("use_bias") else "attention_bias"
+    merged = int(scope.number("adapter_merge_size"))
+    scope.named.update(
+        d=width,
+        H=heads,
+        bias=fields.flag(flag, default=False),
+        wide=scope.number("adapter_in_dim") * merged * merged,
+    )
+    lines = [_DOTS3]
+    for index, experts in enumerate(_experts(fields, len(count("L", scope)))):
+        mlp = f"blocks.{index}.mlp"
+        if experts:
+            lines += [
+                f"{mlp}.gate {experts} d",
+                f"={mlp}.experts.gate_up_proj {experts} 2*moe_intermediate_size d",
+                f"={mlp}.experts.down_proj {experts} d moe_intermediate_size",
+            ]
+        else:
+            lines += [
+                f"{mlp}.{{gate,up}}_proj w d +b?mlp_bias",
+                f"{mlp}.down_proj d w +b?mlp_bias",
+            ]
+    return "\n".join(lines)
+
+
+def _experts(fields: Fields, layers: int) -> tuple[int, ...]:
+    """Experts of each layer of dots3's tower, 0 where it is dense.
+
+    Raises:
+        BadModel: A list that is too short, or not of numbers or kinds of layers.
+    """
+    key = "pyramid_num_routed"
+    counts = fields.get(key)
+    if counts is None and fields.has("mlp_layer_types"):
+        key = "mlp_layer_types"
+        stated = fields.integer("num_local_experts", MAX_EXPERTS, default=_PYRAMID[-1])
+        own = fields.child("per_layer_config")
+        kinds = fields.get(key)
+        if not isinstance(kinds, list) or len(kinds) > MAX_LAYERS:
+            raise fields.wrong(key, f"a list of {layers} entries")
+        counts = [
+            (own.child(str(i)).either("num_local_experts", most=MAX_EXPERTS) or stated)
+            if kind == "sparse"
+            else 0
+            for i, kind in enumerate(kinds)
+        ]
+    counts = list(_PYRAMID) if counts is None else counts
+    if not isinstance(counts, list) or not layers <= len(counts) <= MAX_LAYERS:
+        raise fields.wrong(key, f"a list of {layers} entries")
+    for number in counts:
+        if not isinstance(number, int) or isinstance(number, bool) or number > MAX_EXPERTS:
+            raise fields.wrong(key, f"a list of integers up to {MAX_EXPERTS}")
+    return tuple(max(number, 0) for number in counts[:layers])
+
+
 def _stages(scope: Scope) -> list[tuple[int, int, int]]:
     """Channels, depth and the ratio that leads to each stage of a VibeVoice tokenizer."""
     depths = scope.own.integers("depths", 64)
@@ -141,6 +221,7 @@ def vibevoice_both(scope: Scope) -> str:
 
 
 OWN: Final[Mapping[str, Callable[[Scope], str]]] = {
+    "dots3_note_vision_encoder": dots3,
     "inkling_vision": inkling,
     "vibevoice_acoustic_tokenizer_encoder": vibevoice_encoder,
     "vibevoice_acoustic_tokenizer": vibevoice_both,

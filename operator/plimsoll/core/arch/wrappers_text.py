@@ -109,6 +109,9 @@ _STYLES: Final[Mapping[str, Style]] = {
     "phi4_multimodal": Style(rule=all_windowed),
 }  # fmt: skip
 
+#: Their classes set the size of a head to hidden / heads, whatever the file says.
+_EVEN: Final = frozenset({"deepseek_ocr2_text", "unlimited_ocr_text"})
+
 #: Flat configs: the text model's fields stand beside the tower's.
 FLAT: Final = frozenset({
     "chameleon", "evolla", "git", "idefics", "kyutai_speech_to_text", "phi4_multimodal",
@@ -121,6 +124,10 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     Raises:
         BadModel: A field of the wrong type or out of range.
     """
+    if family in _EVEN:
+        values = {key: value for key, value in fields.values.items() if key != "head_dim"}
+        fields.seen.add("head_dim")
+        fields = replace(fields, values=values)
     if family in _STYLES:
         return read_decoder(fields, family, architecture, _STYLES[family])
     return _OWN[family](fields, family, architecture)
