@@ -141,7 +141,9 @@ def _xlstm(fields: Fields, family: str, architecture: str) -> ModelSpec:
         recurrent_dtype="model",
     )
     spec = replace(
-        stateful(fields, (family, architecture), hidden, layers, (group,)), intermediate=width
+        stateful(fields, (family, architecture), hidden, layers, (group,)),
+        intermediate=width,
+        tied=False,  # its class has the field and never ties
     )
     bias, every = fields.flag("use_bias", default=False), tuple(range(layers))
     last = fields.flag("add_out_norm", default=True)

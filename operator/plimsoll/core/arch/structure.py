@@ -37,6 +37,7 @@ _ENCODERS: Final = (
 _OTHER_HEADS: Final = (
     "multi_query", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_groups", "attn_config",
     "v_head_dim", "d_kv", "attention_head_size", "global_head_dim", "attn_layers", "attention_chunk_size",
+    "qk_dim_factor", "v_dim_factor",
 )  # fmt: skip
 #: Fields that a plain model may state, read or not, because they change no cache.
 _PLAIN: Final = frozenset({"layer_types", "sliding_window", "sliding_window_pattern"})

@@ -30,8 +30,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     kv_heads, head_dim = heads_of(side, hidden=hidden, heads=heads)
     attention = attention_of(layers, heads, head_dim, kv_heads)
     vocab = side.integer("vocab_size", MAX_VOCAB)
-    if not second and fields.states("vocab_size"):
-        vocab = fields.integer("vocab_size", MAX_VOCAB)
+    fields.seen.add("vocab_size")  # repeated outside; the class looks at the decoder's
     spec = spec_of(
         side,
         (family, architecture),

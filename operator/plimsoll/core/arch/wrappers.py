@@ -67,7 +67,7 @@ _WHOLE_TEXT: Final = frozenset(
 #: Wrappers that also tie the head where only the text config says so.
 _TIED_BY_TEXT: Final = frozenset({
     "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "hunyuan_vl", "llava",
-    "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "shieldgemma2",
+    "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "shieldgemma2", "vibevoice",
 })  # fmt: skip
 
 

@@ -17,9 +17,13 @@ _BUFFER: Final = (
     "the measured growth below the window counts a buffer that a group of 128 tokens empties"
 )
 #: Records that do not pass -> why. A listed record that passes fails the test.
-PENDING: Final[dict[str, str]] = dict.fromkeys(
-    ("varied/deepseek_v4 1", "varied/deepseek_v4 2", "varied/deepseek_v4 3"), _BUFFER
-)
+PENDING: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        ("varied/deepseek_v4 1", "varied/deepseek_v4 2", "varied/deepseek_v4 3"), _BUFFER
+    ),
+    "varied/qwen3_vl_moe 2": "the class has no window; a cache made from the left-over field has one",
+    "varied/zamba 3": "transformers ties the shared block only where the embeddings are tied too",
+}
 
 
 @pytest.mark.parametrize("name", ALL)
