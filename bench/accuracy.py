@@ -59,8 +59,10 @@ def show(value: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
 
 
 def flat(row: dict[str, Any]) -> bool:
-    """Whether a row has numbers and words only."""
-    return not any(isinstance(item, dict | list) for item in row.values())
+    """Whether a row has something, and nothing that is longer than a cell."""
+    return bool(row) and not any(
+        isinstance(item, dict | list) or len(str(item)) > 24 for item in row.values()
+    )
 
 
 def table(rows: dict[str, dict[str, Any]], margin: str) -> None:
