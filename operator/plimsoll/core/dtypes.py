@@ -28,7 +28,7 @@ ALIASES: Final[dict[str, str]] = {
     "int8kv": "int8", "int4kv": "int4", "fp8kv_sph": "fp8", "fp8kv_spt": "fp8",
     # As elements; scales and packed rows are what the engine adds to them.
     "fp8_inc": "fp8", "fp8_ds_mla": "fp8", "nvfp4_ds_mla": "nvfp4", "fp8_per_token_head": "fp8",
-    "int8_per_token_head": "int8", "int4_per_token_head": "int4",
+    "int8_per_token_head": "int8", "int4_per_token_head": "int4", "fp8kv_dsa": "fp8",
 }  # fmt: skip
 
 #: safetensors header dtype -> bits per element.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll.core import dtypes
 from plimsoll.core.arch import ModelSpec, read_spec
 from plimsoll.core.budget import Device, Fit, fit
 from plimsoll.core.engines import ENGINES, Pinned, lookup
@@ -441,3 +442,10 @@ def test_no_reserve_is_called_exact() -> None:
 def test_specs_are_values() -> None:
     assert isinstance(read_spec(LLAMA3), ModelSpec)
     assert hash(read_spec(LLAMA3)) == hash(read_spec(dict(LLAMA3)))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_cache_dtype_of_an_engine_can_be_asked_for(engine: str) -> None:
+    """The model's own part of the answer knows the elements of each word of an engine."""
+    for word in lookup(engine).kv_dtypes.keys() - {"auto", "none"}:
+        assert dtypes.canonical(word, "kvCacheDType") in dtypes.SIZES

@@ -30,6 +30,7 @@ GEMMA: dict[str, Any] = TINY | {
     "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 6,
     "sliding_window": 512, "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
 }  # fmt: skip
+PER_HEAD: dict[str, Any] = {"kv_cache_dtype": "int8_per_token_head"}
 CARD = Device("", 24 * GIB, 24 * GIB, 24 * GIB)
 
 
@@ -60,12 +61,15 @@ def started(
         (TINY, 2_228_224, (), 2048, {}, 17, 128, 2176),
         (TINY, 100_000_000, ("--block-size=64",), 1000, {"dtype": "float32"}, 762, 64, 47_625),
         (TINY, 100_000_000, (), 2048, {"kv_cache_dtype": "fp8"}, 1525, 128, 195_200),
+        (TINY, 100_000_000, (), 2048, PER_HEAD, 1525, 128, 195_200),
+        (TINY, 100_000_000, ("--block-size=16",), 2048, {}, 6103, 16, 97_648),
+        (TINY, 67_108_864, ("--num-gpu-blocks-override=100",), 2048, {}, 100, 128, 12_800),
         (TINY, 100_000_000, (), 2048, {"tensor": 2}, 1525, 128, 195_200),
         (TINY, 100_000_000, (), 2048, {"tensor": 4}, 1525, 128, 195_200),
         (MLA, 100_000_000, (), 2048, {}, 2712, 16, 43_392),
         (GEMMA, 100_000_000, (), 2048, {}, 1525, 128, 30_922),
     ],
-    ids=["bf16", "block 32", "1 GiB", "least", "fp32", "fp8", "tp 2", "tp 4", "mla", "windows"],
+    ids="bf16 block-32 1-GiB least fp32 fp8 int8 block-16 override tp-2 tp-4 mla windows".split(),
 )
 def test_the_pool_is_cut_as_the_server_cuts_it(  # noqa: PLR0917
     config: dict[str, Any],
@@ -92,6 +96,24 @@ def test_one_block_is_never_served() -> None:
     assert started(TINY, 2_228_224).error is None
     # Releases before 0.32 did not reserve it.
     assert started(TINY, 2_097_152, "--block-size=128", version="0.22.0+cpu").error is None
+
+
+def test_auto_fits_the_length_beside_the_null_block() -> None:
+    """A pool of 1 MiB: ``reduced from 8192 to 896``, and 2,048 tokens are refused with 1,024 held."""
+    request = SizingRequest(
+        "VLLM",
+        "0.32.0+cpu",
+        ("--kv-cache-memory-bytes=1048576", "--max-model-len=auto"),
+        mode="Engine",
+    )
+    answer = fit(TINY, None, CARD, request, weights=[1 << 20])
+    assert answer.error is None
+    assert answer.allocation is not None
+    assert answer.allocation.context_length == 896
+    refused = started(TINY, 1_048_576)
+    assert refused.error is not None
+    assert refused.allocation is not None
+    assert (refused.allocation.blocks, refused.tokens) == (8, 0)
 
 
 def test_what_is_pinned_leaves_room_for_the_start_check() -> None:
