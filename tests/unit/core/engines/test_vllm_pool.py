@@ -69,8 +69,11 @@ def started(
         (MLA, 100_000_000, (), 2048, {}, 2712, 16, 43_392),
         (GEMMA, 100_000_000, (), 2048, {}, 1525, 128, 30_922),
     ],
-    ids="bf16 block-32 1-GiB least fp32 fp8 int8 block-16 override tp-2 tp-4 mla windows".split(),
-)
+    ids=[
+        "bf16", "block 32", "1 GiB", "least", "fp32", "fp8", "int8", "block 16", "override", "tp 2",
+        "tp 4", "mla", "windows",
+    ],
+)  # fmt: skip
 def test_the_pool_is_cut_as_the_server_cuts_it(  # noqa: PLR0917
     config: dict[str, Any],
     size: int,
