@@ -218,11 +218,34 @@ def test_nonsense_is_refused_by_field(change: dict[str, Any], field: str) -> Non
         ({"model_type": "ovis2", "vision_config": {"vocab_size": 2}}, "vision_config.vocab_size"),
         ({"model_type": "internvl", "downsample_ratio": 0}, "downsample_ratio"),
         ({"model_type": "qwen2_5_vl", "vision_config": {"num_heads": 0}}, "num_attention_heads"),
+        ({"model_type": "dots3_note", "vision_config": {"pyramid_num_routed": [4]}}, "pyramid_num_routed"),
+        ({"model_type": "dots3_note", "vision_config": {"pyramid_num_routed": [True] * 42}}, "pyramid_num_routed"),
+        ({"model_type": "dots3_note", "vision_config": {"num_hidden_layers": 43}}, "pyramid_num_routed"),
+        ({"model_type": "dots3_note", "vision_config": {"mlp_layer_types": "dense"}}, "mlp_layer_types"),
+        ({"model_type": "dots3_note", "vision_config": {"num_heads": 0}}, "vision_config.num_heads"),
+        ({"model_type": "dots3_note", "vision_config": {"mlp_layer_types": ["sparse"], "per_layer_config": {"0": 4}}},
+         "config.0"),
     ],
 )  # fmt: skip
 def test_nonsense_in_an_unusual_tower_is_refused(config: dict[str, Any], field: str) -> None:
     with pytest.raises(BadModel, match=field):
         read_spec(config)
+
+
+def test_an_ocr_text_model_ignores_a_stated_head_and_layers_that_it_does_not_have() -> None:
+    text = {"num_hidden_layers": 2, "hidden_size": 512, "num_attention_heads": 8}
+    text["num_experts_per_tok"] = 1
+    kinds = ["dense", "sparse"]
+    left_over = {**text, "head_dim": 32, "mlp_layer_types": [*kinds, "sparse"]}
+    plain = read_spec(
+        {"model_type": "deepseek_ocr2", "text_config": {**text, "mlp_layer_types": kinds}}
+    )
+    spec = read_spec({"model_type": "deepseek_ocr2", "text_config": left_over})
+    assert (spec.key_dim, spec.tensors) == (64, plain.tensors)
+    with pytest.raises(BadModel, match="mlp_layer_types"):
+        read_spec(
+            {"model_type": "deepseek_ocr2", "text_config": {**text, "mlp_layer_types": ["dense"]}}
+        )
 
 
 def test_a_patch_of_a_billion_dots_is_refused_at_once() -> None:
