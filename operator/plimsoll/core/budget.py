@@ -18,7 +18,7 @@ from plimsoll.core.arch import read_spec
 from plimsoll.core.arch.stage import stage_of
 from plimsoll.core.device import Device
 from plimsoll.core.engines import Situation, lookup
-from plimsoll.core.errors import BadArgument, BadModel, DoesNotFit
+from plimsoll.core.errors import BadArgument, BadModel, DoesNotFit, Unsupported
 from plimsoll.core.kv import CacheSize, cache_size
 from plimsoll.core.report import CONFIDENCES, Budget
 from plimsoll.core.request import SizingRequest
@@ -71,6 +71,7 @@ def fit(
     if request.mode != "Engine":  # there, the engine's own flags are the question
         engine.check_args(request.engine_args, request.engine_env)
     _check_format(engine, tensors)
+    _check_stages(engine, request, spec)
     request, unknown = engine.adopt(request)
     answer = Fit(
         spec,
@@ -183,6 +184,23 @@ def _check_format(engine: Engine, tensors: Manifest | None) -> None:
             reason="WeightsUnreadable",
             field="spec.engine.type",
             value=tensors.format,
+        )
+
+
+def _check_stages(engine: Engine, request: SizingRequest, spec: ModelSpec) -> None:
+    stages = request.pipeline or 1
+    if stages > 1 and not engine.pipelines:
+        raise Unsupported(
+            f"{engine.type} cannot be sized for {stages} pipeline stages; use --tensor",
+            reason="UnsupportedParallelism",
+            field="--pipeline",
+            value=stages,
+        )
+    if stages > spec.layers:
+        raise BadArgument(
+            f"{stages} pipeline stages for {spec.layers} layers; use at most one for each layer",
+            field="pipeline",
+            value=stages,
         )
 
 

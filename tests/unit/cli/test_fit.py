@@ -163,14 +163,16 @@ def test_mode_engine_predicts_what_the_engine_takes_by_itself(fit: Any) -> None:
 
 
 def test_a_pipeline_has_the_number_of_its_scarcest_stage(fit: Any) -> None:
-    one = fit(*GPU, "--weights", "16GiB", "-o", "json").json()
-    two = fit(
-        *GPU, "--pipeline", "2", "--weights", "8GiB", "--weights", "9GiB", "-o", "json"
-    ).json()
+    vllm = ("--engine", "VLLM", "--engine-version", "0.33.0", "--gpu", "H100-80GB")
+    one = fit(*vllm, "--weights", "16GiB", "-o", "json").json()
+    sizes = ("--weights", "8GiB", "--weights", "9GiB")
+    two = fit(*vllm, "--pipeline", "2", *sizes, "-o", "json").json()
     assert two["perToken"]["kvBytesPerRank"] == one["perToken"]["kvBytesPerRank"] // 2
     assert two["budget"]["weights"] == 9 * GIB
     assert two["maxTotalTokenNum"] == two["budget"]["kv"] // 65536
-    assert fit(*GPU, "--pipeline", "2", *["--weights", "8GiB"] * 3).code == 2
+    assert fit(*vllm, "--pipeline", "2", *["--weights", "8GiB"] * 3).code == 2
+    assert fit(*vllm, "--pipeline", "33").code == 2  # more stages than layers
+    assert fit(*GPU, "--pipeline", "2").code == 3  # LightLLM has none
 
 
 def test_what_would_fit_instead_is_said(fit: Any) -> None:

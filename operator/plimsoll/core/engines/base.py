@@ -151,6 +151,10 @@ class Engine(Protocol):
         """What its token number counts, see ``report.TOKEN_MEANINGS``."""
 
     @property
+    def pipelines(self) -> bool:
+        """Whether it spreads layers over pipeline stages, and is sized for it."""
+
+    @property
     def confidence(self) -> str:
         """What its reserve is worth: exact, calibrated or estimated."""
 

@@ -18,6 +18,7 @@ class Common:
     """The part of ``base.Engine`` that a table of flags answers. An engine replaces what is its own."""
 
     flags: ClassVar[FlagTable]
+    pipelines: ClassVar[bool] = False
 
     def check_args(self, args: Sequence[str], env_names: Iterable[str] = ()) -> None:
         """See Engine."""

@@ -42,6 +42,7 @@ class SGLang(Common):
     """See the module's first lines."""
 
     flags: ClassVar[FlagTable] = FLAGS
+    pipelines: ClassVar[bool] = True
     type: ClassVar[str] = "SGLang"
     default_port: ClassVar[int] = 30000
     health_path: ClassVar[str] = "/health"

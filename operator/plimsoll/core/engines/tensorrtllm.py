@@ -65,6 +65,7 @@ class TensorRTLLM(Common):
     """See the module's first lines."""
 
     flags: ClassVar[FlagTable] = FLAGS
+    pipelines: ClassVar[bool] = True
     type: ClassVar[str] = "TensorRTLLM"
     default_port: ClassVar[int] = 8000
     health_path: ClassVar[str] = "/health"

@@ -43,6 +43,7 @@ class VLLM(Common):
     """See the module's first lines."""
 
     flags: ClassVar[FlagTable] = FLAGS
+    pipelines: ClassVar[bool] = True
     type: ClassVar[str] = "VLLM"
     default_port: ClassVar[int] = 8000
     health_path: ClassVar[str] = "/health"
