@@ -55,7 +55,7 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
     value = group.recurrent and _value_dim(fields, spec)
     tensors = [*trunk(spec, norms=not olmo), *feed_forward(spec, shared_gate=True)]
     tensors += _attention(fields, spec, full) if full else ()
-    tensors += _delta(spec, group, states, value) if states else ()
+    tensors += delta_tensors(spec, group, states, value) if states else ()
     if olmo:
         tensors += _olmo_norms(spec, states, full)
     spec = replace(spec, tensors=tuple(tensors))
@@ -133,9 +133,10 @@ def _attention(fields: Fields, spec: ModelSpec, full: Indices) -> Iterator[Tenso
         yield from linear(f"{ATTENTION}.gate_proj", width, spec.hidden, full, bias=bias)
 
 
-def _delta(
+def delta_tensors(
     spec: ModelSpec, group: StateGroup, states: Indices, value: int
 ) -> Iterator[TensorGroup]:
+    """Weights of the gated delta layers, whose heads have values of that width."""
     prefix, values = f"{LAYER}.linear_attn", group.heads * value
     yield from linear(f"{prefix}.in_proj_qkv", group.conv_channels, spec.hidden, states)
     yield from linear(f"{prefix}.in_proj_z", values, spec.hidden, states)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.core.arch.blocks import linear, norm
+from plimsoll.core.arch.blocks import norm
 from plimsoll.core.arch.decoder import LAYER, NORMS, Style, attention, ends, mixture_tensors
+from plimsoll.core.arch.delta import delta_tensors
 from plimsoll.core.arch.fields import MAX_DIM
 from plimsoll.core.arch.mixtures import Mixture, read_mixture
 from plimsoll.core.arch.plain import read_plain
-from plimsoll.core.arch.spec import StateGroup, TensorGroup
+from plimsoll.core.arch.spec import StateGroup
 from plimsoll.core.arch.windows import FULL, WINDOWED, split, stated_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from plimsoll.core.arch.fields import Fields
     from plimsoll.core.arch.spec import ModelSpec
 
@@ -69,22 +68,5 @@ def read(fields: Fields, family: str, architecture: str) -> ModelSpec:
         groups += norm(f"{LAYER}.{name}", spec.hidden, every)
     attending = tuple(index for index in every if index not in set(states))
     groups += attention(fields, spec, _STYLE, attending) if attending else ()
-    groups += _delta(spec, group, states, width) if states else ()
+    groups += delta_tensors(spec, group, states, width) if states else ()
     return replace(spec, tensors=tuple(groups))
-
-
-def _delta(
-    spec: ModelSpec, group: StateGroup, states: Indices, width: int
-) -> Iterator[TensorGroup]:
-    """Weights of the gated delta layers."""
-    prefix, values = f"{LAYER}.linear_attn", group.heads * width
-    yield from linear(f"{prefix}.in_proj_qkv", group.conv_channels, spec.hidden, states)
-    yield from linear(f"{prefix}.in_proj_z", values, spec.hidden, states)
-    for name in ("in_proj_a", "in_proj_b"):
-        yield from linear(f"{prefix}.{name}", group.heads, spec.hidden, states)
-    for name in ("A_log", "dt_bias"):
-        yield TensorGroup(f"{prefix}.{name}", (group.heads,), states)
-    shape = (group.conv_channels, 1, group.conv_kernel)
-    yield TensorGroup(f"{prefix}.conv1d.weight", shape, states)
-    yield from norm(f"{prefix}.norm", width, states)
-    yield from linear(f"{prefix}.out_proj", spec.hidden, values, states)

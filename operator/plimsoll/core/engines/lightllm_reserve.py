@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.core.units import GIB, MIB, ceil_div
+from plimsoll.core.engines.peaks import activation, by_ranks, logits_peak
+from plimsoll.core.units import MIB, ceil_div
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.spec import ModelSpec
@@ -28,46 +29,32 @@ class _Terms:
     non_torch: tuple[int, int, int]
     activation_factor: int  # in tenths
     workspace: int
-    moe: int
     graph_bytes_per_row: int
     fragmentation_permille: int
 
 
-_TABLE: Final = _Terms((51, 153, 155), (25, 208, 217), 10, 512 * MIB, GIB // 2, 2 * MIB, 25)
+_TABLE: Final = _Terms((51, 153, 155), (25, 208, 217), 10, 512 * MIB, 2 * MIB, 25)
 # Upper ends of the ranges seen: a context of 0.9 GiB, mixture-like activation, graphs of 4 MiB a row.
-_WIDEST: Final = _Terms((90, 192, 194), (46, 211, 221), 20, 512 * MIB, GIB, 4 * MIB, 40)
+_WIDEST: Final = _Terms((90, 192, 194), (46, 211, 221), 20, 512 * MIB, 4 * MIB, 40)
 
 
 def reserve_of(s: Situation, requests: int, context: int, prefill: int) -> dict[str, int]:
     """Named terms in bytes. Formulas: activation fitted on vLLM start-up lines, the rest LightLLM's source."""
     terms = _WIDEST if s.wide else _TABLE
     spec = s.spec
-    vocab_row = 4 * spec.vocab
-    logits_peak = requests * vocab_row
-    width = spec.intermediate
-    if spec.experts:
-        active = (
-            spec.experts.per_token * spec.experts.intermediate + spec.experts.shared_intermediate
-        )
-        width = max(width, active)
-    logits = 55 * GIB // 1000 + ceil_div(362 * logits_peak, 100) + 2 * prefill * spec.hidden
-    forward = (
-        2 * prefill * ceil_div(426 * spec.hidden + 300 * ceil_div(width, s.request.tensor), 100)
-    )
-    forward = max(logits, forward) * terms.activation_factor // 10 + (
-        terms.moe if spec.experts else 0
-    )
+    peak = activation(spec, tensor=s.request.tensor, tokens=prefill, sequences=requests)
     graph_rows = graph_batch(s.request, requests) if s.request.cuda_graphs else 0
     return {
         "nonTorch": by_ranks(terms.non_torch, s.request.tensor),
         # The pool exists before the weights are filled, so the load's peak counts too; it is over
         # before the first forward pass, hence the maximum and not the sum.
-        "activation": max(forward, s.load_peak),
+        "activation": max(peak * terms.activation_factor // 10, s.load_peak),
         "workspace": terms.workspace,
         "requestTables": tables(spec, requests, context, prefill),
         "graphs": graph_rows * terms.graph_bytes_per_row,
         "fragmentation": max(
-            ceil_div(s.device_total * terms.fragmentation_permille, 1000), logits_peak
+            ceil_div(s.device_total * terms.fragmentation_permille, 1000),
+            logits_peak(spec, requests),
         ),
         "extra": s.request.extra_reserve,
     }
@@ -88,8 +75,3 @@ def graph_batch(request: SizingRequest, sequences: int | None) -> int:
 def preinit(tensor: int, *, wide: bool) -> int:
     """Context, NCCL and cuBLAS before anything is loaded."""
     return by_ranks((_WIDEST if wide else _TABLE).preinit, tensor)
-
-
-def by_ranks(hundredths: tuple[int, int, int], tensor: int) -> int:
-    """Bytes for 1, 2, or more ranks, from hundredths of a GiB."""
-    return hundredths[0 if tensor == 1 else 1 if tensor == 2 else 2] * GIB // 100  # noqa: PLR2004

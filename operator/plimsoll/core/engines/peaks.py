@@ -39,6 +39,11 @@ def activation(spec: ModelSpec, *, tensor: int, tokens: int, sequences: int) -> 
     return max(logits, forward) + (_EXPERTS if spec.experts else 0)
 
 
+def by_ranks(hundredths: tuple[int, int, int], ranks: int) -> int:
+    """Bytes for 1, 2, or more ranks, from hundredths of a GiB."""
+    return hundredths[0 if ranks == 1 else 1 if ranks == 2 else 2] * GIB // 100  # noqa: PLR2004
+
+
 def cells_of_heads(heads: int, tensor: int) -> int:
     """Heads of one rank where heads are divided and, when there are too few, replicated."""
     return max(1, heads // tensor)

@@ -17,12 +17,11 @@ from plimsoll.core.engines import sglang_cells as cellsof
 from plimsoll.core.engines import sglang_defaults as defaults
 from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.owned import adopt_owned
-from plimsoll.core.engines.peaks import cells_of_heads
+from plimsoll.core.engines.peaks import by_ranks, cells_of_heads
 from plimsoll.core.engines.sglang_flags import FLAGS
 from plimsoll.core.engines.sglang_pool import TABLE, WIDEST, Rank, graph_batch
 from plimsoll.core.engines.versions import parse_release
 from plimsoll.core.errors import BadArgument, Unsupported
-from plimsoll.core.units import GIB
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
@@ -123,8 +122,7 @@ class SGLang(Common):
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
         ranks = request.tensor * (request.pipeline or 1)
-        hundredths = (WIDEST if wide else TABLE).preinit
-        return hundredths[0 if ranks == 1 else 1 if ranks == 2 else 2] * GIB // 100  # noqa: PLR2004
+        return by_ranks((WIDEST if wide else TABLE).preinit, ranks)
 
     def rank_kv_heads(self, spec: ModelSpec, tensor: int) -> int:
         """See Engine. Divided, and replicated where there are fewer heads than ranks."""

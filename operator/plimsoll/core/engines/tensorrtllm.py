@@ -20,14 +20,14 @@ from plimsoll.core import dtypes
 from plimsoll.core.engines.base import Allocation, Pinned, Situation
 from plimsoll.core.engines.common import Common
 from plimsoll.core.engines.owned import adopt_owned
-from plimsoll.core.engines.peaks import activation, cells_of_heads, logits_peak
+from plimsoll.core.engines.peaks import activation, by_ranks, cells_of_heads, logits_peak
 from plimsoll.core.engines.settle import Attempt, Wish, settle
 from plimsoll.core.engines.tensorrtllm_flags import FLAGS
 from plimsoll.core.engines.values import share
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
-from plimsoll.core.units import GIB, MIB, ceil_div
+from plimsoll.core.units import MIB, ceil_div
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class TensorRTLLM(Common):
 
     def preinit(self, request: SizingRequest, *, wide: bool) -> int:
         """See Engine."""
-        return _by_ranks(_PREINIT_WIDEST if wide else _PREINIT, request.tensor)
+        return by_ranks(_PREINIT_WIDEST if wide else _PREINIT, request.tensor)
 
     def rank_kv_heads(self, spec: ModelSpec, tensor: int) -> int:
         """See Engine. Divided, and replicated where there are fewer heads than ranks."""
@@ -253,7 +253,7 @@ def _peak(s: Situation, prefill: int) -> dict[str, int]:
     wide = 2 if s.wide and s.request.mode != "Engine" else 1
     peak = activation(s.spec, tensor=s.request.tensor, tokens=prefill, sequences=_requests(s))
     return {
-        "nonTorch": _by_ranks(_NON_TORCH, s.request.tensor),
+        "nonTorch": by_ranks(_NON_TORCH, s.request.tensor),
         "activation": peak * wide,
         "workspace": _WORKSPACE,
         "graphs": _GRAPH_ROW * wide * _requests(s) if s.request.cuda_graphs else 0,
@@ -306,11 +306,6 @@ def _kv(request: SizingRequest) -> tuple[str, int, int]:
             value=request.kv_cache_dtype,
         )
     return row
-
-
-def _by_ranks(hundredths: tuple[int, int, int], tensor: int) -> int:
-    """Bytes for 1, 2, or more ranks, from hundredths of a GiB."""
-    return hundredths[0 if tensor == 1 else 1 if tensor == 2 else 2] * GIB // 100  # noqa: PLR2004
 
 
 if TYPE_CHECKING:
