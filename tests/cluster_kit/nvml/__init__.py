@@ -6,8 +6,10 @@ The library reads the state on every call, so a test changes a running pod's GPU
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import struct
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -24,6 +26,9 @@ STATE_VARIABLE = "PLIMSOLL_FAKE_NVML"
 DEFAULT_DRIVER = "580.159.04"
 MAX_DEVICES = 64  # MAX_DEVICES of nvml.c
 MAX_TEXT = 95  # TEXT of nvml.c without the closing NUL
+HELD = "held"  # the folder beside the state file with one file per device, on which servers lock what they hold
+HOLD_SLOTS = 64  # as in nvml.c
+HOLD_STRIDE = 1 << 44  # as in nvml.c
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 
 
@@ -65,8 +70,9 @@ class FakeState:
 def _check(gpu: FakeGpu) -> None:
     for field in ("uuid", "name", "parent"):
         text = getattr(gpu, field)
-        if len(text.encode()) > MAX_TEXT or set(text) & set("\r\n[]="):
-            raise ValueError(f"FakeGpu.{field}={text!r}: {MAX_TEXT} bytes without newline, [, ], =")
+        forbidden = "\r\n[]=" if field == "name" else "\r\n[]=/"
+        if len(text.encode()) > MAX_TEXT or set(text) & set(forbidden):
+            raise ValueError(f"FakeGpu.{field}={text!r}: {MAX_TEXT} bytes without {forbidden!r}")
     if min(gpu.total, gpu.reserved, gpu.used) < 0:
         raise ValueError(f"{gpu}: memory sizes are bytes and never negative")
 
@@ -93,7 +99,9 @@ def write_state(
         lines += [f"[{gpu.uuid}]", f"name={gpu.name}", f"total={gpu.total}"]
         lines += [f"reserved={gpu.reserved}", f"used={gpu.used}"]
         lines += [f"parent={gpu.parent}"] if gpu.parent else []
-    path.parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / HELD).mkdir(parents=True, exist_ok=True)
+    for gpu in gpus:  # never replaced: the locks are on these very files
+        (path.parent / HELD / gpu.uuid).touch(mode=0o644)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
@@ -130,6 +138,29 @@ def read_state(path: Path) -> FakeState:
         for section in sections
     )
     return FakeState(gpus=gpus, driver=top["driver"], fail=int(top["fail"]))
+
+
+def held_bytes(path: Path, uuid: str) -> int:
+    """Bytes that running servers hold of a device, beyond ``used``. A device that never was: 0.
+
+    Args:
+        path: the state file.
+        uuid: the device.
+    """
+    try:
+        descriptor = os.open(path.parent / HELD / uuid, os.O_RDONLY)
+    except FileNotFoundError:
+        return 0
+    get_lock, layout = 36, "hhqqi4x"  # F_OFD_GETLK and struct flock, which Python 3.11 does not name
+    total = 0
+    try:
+        for slot in range(HOLD_SLOTS):
+            ask = struct.pack(layout, fcntl.F_WRLCK, 0, slot * HOLD_STRIDE, HOLD_STRIDE, 0)
+            kind, _, _, length, _ = struct.unpack(layout, fcntl.fcntl(descriptor, get_lock, ask))
+            total += length if kind != fcntl.F_UNLCK else 0
+    finally:
+        os.close(descriptor)
+    return total
 
 
 def build_library(cache: Path) -> Path:

@@ -13,19 +13,24 @@
  *     [MIG-<uuid>]              a slice, with the same keys
  *     parent=GPU-<uuid>         the device that it is cut from
  *
+ * Memory that a running server takes comes on top of `used`. It is a lock, not a number in the file: see held().
+ *
  * Only what NVIDIA_VISIBLE_DEVICES lists is shown (UUIDs with commas, or all; void, none, empty or unset show nothing):
  * on a real node the container runtime does this by leaving out device nodes.
  * Signatures, codes and texts are those of NVIDIA's NVML API reference; test_contract.py holds the sources. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999,
 };
-enum { MAX_DEVICES = 64, TEXT = 96 };
+enum { MAX_DEVICES = 64, TEXT = 96, HOLD_SLOTS = 64 };
+#define HOLD_STRIDE (1ll << 44) /* bytes between two servers' locks: more than any device has */
 
 typedef unsigned long long u64;
 typedef struct { u64 total, free, used; } memory_v1;
@@ -69,14 +74,36 @@ static void read_line(state *s, char *line) {
     if (!strcmp(line, "used")) g->used = strtoull(value, NULL, 10);
 }
 
+/* Bytes of a device that running servers hold. Each one keeps a shared open-file-description lock as long as its memory
+   on held/<uuid>, beside the state file, one server a slot. A lock needs no right to write, every container with the
+   folder sees it, and the kernel drops it with its holder, SIGKILL included. */
+static u64 held(const char *path, const char *uuid) {
+    char name[512];
+    const char *slash = strrchr(path, '/');
+    snprintf(name, sizeof name, "%.*sheld/%s", slash ? (int)(slash - path + 1) : 0, path, uuid);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    u64 sum = 0;
+    if (fd < 0) return 0;
+    for (int slot = -1; slot < HOLD_SLOTS; slot++) {  /* -1 asks for any lock at all: mostly there is none */
+        struct flock look = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        if (slot >= 0) { look.l_start = slot * HOLD_STRIDE; look.l_len = HOLD_STRIDE; }
+        if (fcntl(fd, F_OFD_GETLK, &look) || (look.l_type == F_UNLCK && slot < 0)) break;
+        if (look.l_type != F_UNLCK && slot >= 0) sum += (u64)look.l_len;
+    }
+    close(fd);
+    return sum;
+}
+
 static int load(state *s) {  /* no file is no driver */
-    const char *path = getenv("PLIMSOLL_FAKE_NVML");
-    FILE *f = fopen(path && *path ? path : "/run/plimsoll-fake-nvml/devices.conf", "re");
+    const char *given = getenv("PLIMSOLL_FAKE_NVML");
+    const char *path = given && *given ? given : "/run/plimsoll-fake-nvml/devices.conf";
+    FILE *f = fopen(path, "re");
     if (!f) return DRIVER_NOT_LOADED;
     memset(s, 0, sizeof *s);
     char line[256];
     while (fgets(line, sizeof line, f)) read_line(s, line);
     fclose(f);
+    for (int i = 0; i < s->count; i++) s->gpus[i].used += held(path, s->gpus[i].uuid);
     return s->fail;
 }
 

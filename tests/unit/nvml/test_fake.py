@@ -154,7 +154,8 @@ def test_state_round_trips(tmp_path: Path) -> None:
     write_state(path, [GPU, SLICE], driver="1.2", fail=15)
     state = read_state(path)
     assert (state.gpus, state.driver, state.fail) == ((GPU, SLICE), "1.2", 15)
-    assert [entry.name for entry in path.parent.iterdir()] == ["devices.conf"]
+    assert {entry.name for entry in path.parent.iterdir()} == {"devices.conf", "held"}
+    assert {entry.name for entry in (path.parent / "held").iterdir()} == {GPU.uuid, SLICE.uuid}
 
 
 def test_readers_never_see_half_a_state(tmp_path: Path) -> None:
