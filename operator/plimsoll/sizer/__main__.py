@@ -3,12 +3,14 @@
 ======  =====================================================================================
 exit    meaning (the controller turns it into a condition; design table in docs/architecture.md)
 ======  =====================================================================================
-0       sized; ``done``; ``guard`` always, see :mod:`plimsoll.sizer.guard`
+0       sized; ``done``; ``guard`` that lets the server start, see :mod:`plimsoll.sizer.guard`
 1       does not fit
 2       bad model input
 3       unsupported architecture, engine version or layout
 4       NVML failed; worth a retry
 5       deadline, wrong call, anything else; worth a retry
+10      guard: too little memory for what was stamped
+11      guard: another class of device or another model than stamped
 ======  =====================================================================================
 
 ``done`` is what the sizing pod's main container runs: nothing. It must not depend on anything.

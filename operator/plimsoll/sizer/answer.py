@@ -11,6 +11,8 @@ from plimsoll.sizer.nvml import DriverReading, read_driver
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plimsoll.checkpoint import Checkpoint
+    from plimsoll.core.answer import Fit
     from plimsoll.core.report import Report
     from plimsoll.sizer.progress import Progress
     from plimsoll.sizer.settings import Outputs, Settings
@@ -39,13 +41,39 @@ def answer(
     Raises:
         PlimsollError: with the reason and exit code of the step that refused.
     """
-    request = settings.request
+    model = read_model(settings, progress)
+    check_model(model, settings, progress)
+    result = measure(model, settings, progress, clock=clock, sleep=sleep)
+    return result.report(
+        pod_uid=outputs.pod_uid,
+        request_hash=outputs.request_hash,
+        model_digest=model.digest,
+    )
+
+
+def read_model(settings: Settings, progress: Progress) -> Checkpoint:
+    """Read the model's headers."""
     with progress.timed("model", f"reading the model at {settings.model_path}"):
-        model = checkpoint.read_checkpoint(settings.model_path, request.model_file)
+        model = checkpoint.read_checkpoint(settings.model_path, settings.request.model_file)
         progress.model_digest = model.digest
-        # Whatever is wrong with model, engine or arguments is told now, not after a minute of waiting
-        # for a driver that has no part in it.
-        checkpoint.fit_checkpoint(model, None, request)
+    return model
+
+
+def check_model(model: Checkpoint, settings: Settings, progress: Progress) -> None:
+    """Refuse what is wrong with model, engine or arguments now, not after a minute of waiting for a driver."""
+    with progress.timed("check", f"checking the model at {settings.model_path}"):
+        checkpoint.fit_checkpoint(model, None, settings.request)
+
+
+def measure(
+    model: Checkpoint,
+    settings: Settings,
+    progress: Progress,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Fit:
+    """Ask the devices and compute; the answer may be that it does not fit."""
     with progress.timed("nvml", "asking NVML for the memory of the devices"):
         reading = read_driver(
             settings.visible_devices,
@@ -58,13 +86,9 @@ def answer(
         progress.driver, progress.devices = reading.driver, reading.devices
         progress.device_class = device.device_class()
     with progress.timed("compute", "computing the budget"):
-        result = checkpoint.fit_checkpoint(model, device, request)
+        result = checkpoint.fit_checkpoint(model, device, settings.request)
         progress.warnings = result.warnings
-        return result.report(
-            pod_uid=outputs.pod_uid,
-            request_hash=outputs.request_hash,
-            model_digest=model.digest,
-        )
+        return result
 
 
 def smallest(reading: DriverReading) -> Device:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Progress:
-    """The one mutable object of a run. Each field is set once, so a reader in another thread sees old or new.
+    """The one mutable object of a run. Fields are replaced, never changed: a reader in another thread sees old or new.
 
     Attributes:
         clock: monotonic seconds.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from plimsoll.core.errors import MeasurementFailed, PlimsollError
 from plimsoll.core.report import Failure, Report, encode
 from plimsoll.sizer import emit, guard
-from plimsoll.sizer.answer import answer
+from plimsoll.sizer.answer import answer, check_model, measure, read_model
 from plimsoll.sizer.deadline import Deadline
 from plimsoll.sizer.progress import Progress
 from plimsoll.sizer.settings import Outputs, Settings, read_outputs, read_settings
@@ -44,7 +44,7 @@ def run(
         sleep: waits so many seconds, while a driver comes up.
 
     Returns:
-        The exit code of the module's table; of a guard always 0.
+        The exit code of the module's table; of a guard 0, 10 or 11.
     """
     # The kernel ignores SIGTERM for a container's first process unless it has a handler; without this a
     # deleted pod would hold its GPU for the whole grace period.
@@ -55,11 +55,17 @@ def run(
     deadline = Deadline(outputs.deadline, reporter.expire)
     deadline.start()
     extra: dict[str, Any] = {}
+    refusal = 0
     try:
         settings = read_settings(env, guard=mode == "guard")
-        outcome: Report | Failure = answer(outputs, settings, progress, clock=clock, sleep=sleep)
-        if isinstance(outcome, Report):
-            extra = _deliver(mode, outputs, settings, progress, outcome)
+        outcome: Report | Failure
+        if mode == "guard":
+            outcome, refusal, extra = _guard(
+                reporter, outputs, settings, progress, clock=clock, sleep=sleep
+            )
+        else:
+            outcome = answer(outputs, settings, progress, clock=clock, sleep=sleep)
+            _write_env(outputs, progress, outcome.max_total_token_num)
     except PlimsollError as error:
         outcome = reporter.failure(error)
     except Exception as error:  # noqa: BLE001 - the message is the only channel; a traceback alone is lost
@@ -67,17 +73,55 @@ def run(
         outcome = reporter.failure(_unexpected(error))
     if not deadline.claim():
         threading.Event().wait()  # for ever: the watching thread is reporting and ends the process
-    return reporter.report(outcome, extra)
+    return reporter.report(outcome, extra, refusal)
 
 
-def _deliver(
-    mode: Mode, outputs: Outputs, settings: Settings, progress: Progress, report: Report
-) -> dict[str, Any]:
-    """Write the env file; for a guard, compare. Returns what the log says beside the report."""
-    tokens, extra = report.max_total_token_num, {}
-    if mode == "guard" and settings.stamped_tokens is not None:
-        tokens = settings.stamped_tokens  # what the server was told and will use
-        extra = {"guard": guard.compare(report, tokens, settings.stamped_class).document()}
+def _guard(
+    reporter: _Reporter,
+    outputs: Outputs,
+    settings: Settings,
+    progress: Progress,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> tuple[Report | Failure, int, dict[str, Any]]:
+    """Compare with what was stamped. Returns message, exit code, and what the log says beside it."""
+    stamp = settings.stamp
+    if stamp.tokens is not None:
+        # What the server was told and will use, whatever is measured: first, so that every way to 0 has it.
+        _write_env(outputs, progress, stamp.tokens)
+    model = read_model(settings, progress)
+    if settings.refuses and stamp.model_digest not in {None, model.digest}:
+        error = MeasurementFailed(
+            f"the model at {settings.model_path} has the digest {model.digest}, the server was sized for "
+            f"{stamp.model_digest}; the server must be sized again",
+            reason="GuardMismatch",
+        )
+        extra = {"verdict": "AnotherModel", "stampedModel": stamp.model_digest, "wouldRefuse": True}
+        return reporter.failure(error), guard.EXIT_MISMATCH, {"guard": extra}
+    check_model(model, settings, progress)
+
+    def look() -> guard.Look:
+        fit = measure(model, settings, progress, clock=clock, sleep=sleep)
+        free = tuple(device.free for device in progress.devices)
+        return guard.Look(fit, free, guard.compare(fit, stamp))
+
+    decision = guard.decide(
+        look, settings.settle, refuses=settings.refuses, clock=clock, sleep=sleep
+    )
+    extra = decision.look.comparison.document() | {"reads": decision.reads}
+    try:
+        outcome: Report | Failure = decision.look.fit.report(
+            pod_uid=outputs.pod_uid, request_hash=outputs.request_hash, model_digest=model.digest
+        )
+    except PlimsollError as error:
+        outcome = reporter.failure(error)
+    if decision.exit_code == 0 and stamp.tokens is None and isinstance(outcome, Report):
+        _write_env(outputs, progress, outcome.max_total_token_num)
+    return outcome, decision.exit_code, {"guard": extra}
+
+
+def _write_env(outputs: Outputs, progress: Progress, tokens: int) -> None:
     with progress.timed("env", f"writing {outputs.env_file}"):
         try:
             emit.write_env(outputs.env_file, tokens)
@@ -88,7 +132,6 @@ def _deliver(
                 field="PLIMSOLL_ENV_FILE",
                 file=str(outputs.env_file),
             ) from error
-    return extra
 
 
 def _unexpected(error: Exception) -> PlimsollError:
@@ -123,20 +166,20 @@ class _Reporter:
             exit_code=error.exit_code,
         )
 
-    def report(self, outcome: Report | Failure, extra: Mapping[str, Any]) -> int:
-        """Write message and log; return the exit code."""
+    def report(self, outcome: Report | Failure, extra: Mapping[str, Any], refusal: int = 0) -> int:
+        """Write message and log; return the exit code: for a guard ``refusal``."""
         code = (
             0 if isinstance(outcome, Report) else outcome.exit_code or MeasurementFailed.exit_code
         )
         if self._mode == "guard":
-            code = 0  # see plimsoll.sizer.guard
+            code = refusal  # see plimsoll.sizer.guard
         text = encode(outcome)
         try:
             emit.write_message(self._outputs.termination_log, text)
         except OSError as error:
             # Without its message a result is worth nothing: a sizing must be done again.
             sys.stderr.write(f"cannot write {self._outputs.termination_log}: {error}\n")
-            code = 0 if self._mode == "guard" else code or MeasurementFailed.exit_code
+            code = code if self._mode == "guard" else code or MeasurementFailed.exit_code
         emit.log(emit.log_document(self._mode, code, text, self._progress, extra))
         return code
 

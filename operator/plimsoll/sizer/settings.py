@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.core.errors import BadArgument, MeasurementFailed
 from plimsoll.core.request import SizingRequest
+from plimsoll.sizer.guard import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,7 @@ TOKENS_KEY = (
 DEFAULT_ENV_FILE = "/plimsoll/env"
 DEFAULT_TERMINATION_LOG = "/dev/termination-log"
 DEFAULT_NVML_WAIT = 60.0  # seconds; a driver container restarting takes tens of seconds
+DEFAULT_SETTLE = 60.0  # seconds; a predecessor in its grace period has stopped serving long before
 DEFAULT_DEADLINE = 300.0  # seconds; a healthy run takes well under one
 _HASH = re.compile(r"[0-9a-f]{40}")
 _MAX_SECONDS = 86_400.0
@@ -54,8 +56,9 @@ class Settings:
         device_count: devices this container was given; NVML must show exactly these.
         visible_devices: the container runtime's ``NVIDIA_VISIBLE_DEVICES``, None when not set.
         nvml_wait: seconds to go on asking a driver that is not up yet.
-        stamped_tokens: the number in the server's arguments (guard), else None.
-        stamped_class: the device class that number was computed for, as JSON text (guard), else None.
+        stamp: what the server was given (guard); empty for a sizing.
+        refuses: whether the guard may keep the server from starting (``PLIMSOLL_GUARD=Refuse``).
+        settle: seconds that a guard gives memory that is still being released.
     """
 
     request: SizingRequest
@@ -63,8 +66,9 @@ class Settings:
     device_count: int
     visible_devices: str | None
     nvml_wait: float
-    stamped_tokens: int | None
-    stamped_class: str | None
+    stamp: Stamp
+    refuses: bool
+    settle: float
 
 
 def read_outputs(env: Mapping[str, str]) -> Outputs:
@@ -87,7 +91,7 @@ def read_settings(env: Mapping[str, str], *, guard: bool) -> Settings:
 
     Args:
         env: the process environment.
-        guard: whether a stamped number must be there.
+        guard: whether to read what was stamped.
 
     Raises:
         MeasurementFailed: a variable is missing or has a value outside its range; ``field`` names it.
@@ -104,12 +108,32 @@ def read_settings(env: Mapping[str, str], *, guard: bool) -> Settings:
         device_count=_count(env, "PLIMSOLL_DEVICE_COUNT", _required(env, "PLIMSOLL_DEVICE_COUNT")),
         visible_devices=env.get("NVIDIA_VISIBLE_DEVICES"),
         nvml_wait=_seconds(env, "PLIMSOLL_NVML_WAIT", DEFAULT_NVML_WAIT),
-        stamped_tokens=(
-            _count(env, "PLIMSOLL_STAMPED_TOKENS", _required(env, "PLIMSOLL_STAMPED_TOKENS"))
-            if guard
-            else None
-        ),
-        stamped_class=env.get("PLIMSOLL_STAMPED_CLASS") or None,
+        stamp=_stamp(env) if guard else Stamp(),
+        refuses=guard and _refuses(env),
+        settle=_seconds(env, "PLIMSOLL_SETTLE", DEFAULT_SETTLE),
+    )
+
+
+def _refuses(env: Mapping[str, str]) -> bool:
+    text = env.get("PLIMSOLL_GUARD", "")
+    if text not in {"", "Refuse"}:
+        raise _bad("PLIMSOLL_GUARD", text, "Refuse")
+    return text == "Refuse"
+
+
+def _stamp(env: Mapping[str, str]) -> Stamp:
+    # A template without PLIMSOLL_GUARD is of an operator that always stamps tokens.
+    if not env.get("PLIMSOLL_GUARD"):
+        _required(env, "PLIMSOLL_STAMPED_TOKENS")
+    tokens, size = (
+        _count(env, name, "") if env.get(name) else None
+        for name in ("PLIMSOLL_STAMPED_TOKENS", "PLIMSOLL_STAMPED_BYTES")
+    )
+    return Stamp(
+        tokens=tokens,
+        pool_bytes=size,
+        device_class=env.get("PLIMSOLL_STAMPED_CLASS") or None,
+        model_digest=env.get("PLIMSOLL_STAMPED_MODEL") or None,
     )
 
 

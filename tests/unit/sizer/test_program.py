@@ -119,7 +119,7 @@ def test_the_log_is_one_line_with_every_term(lightllm: Sizer) -> None:
     assert result.log["memory"] == [
         {"uuid": GPU.uuid, "total": GPU.total, "reserved": GPU.reserved, "free": GPU.free}
     ]
-    assert set(result.log["phasesMs"]) == {"model", "nvml", "compute", "env"}
+    assert set(result.log["phasesMs"]) == {"model", "check", "nvml", "compute", "env"}
     assert result.log["peakRssBytes"] > 1 << 20
     assert result.errors == ""
 

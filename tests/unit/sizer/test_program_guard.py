@@ -1,4 +1,4 @@
-"""The program as a guard, which never keeps a server from starting; and what each command loads."""
+"""The program as a guard, which refuses only where its template asks for it; and what each command loads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import GPU
+from plimsoll.core.report import Report, decode
+
+from .conftest import GPU, POD_UID, REQUEST_HASH
 from .outcomes import HANG, failure, report
 
 if TYPE_CHECKING:
@@ -55,6 +57,77 @@ def test_a_guard_sees_another_class(lightllm: Sizer) -> None:
     assert result.log["guard"]["verdict"] == "AnotherClass"
 
 
+# ---- a guard that refuses --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refusing(lightllm: Sizer) -> Sizer:
+    """A guard with all of the stamp, on the GPU that was measured."""
+    result = lightllm.run()
+    lightllm.env_file.unlink()
+    lightllm.env |= {
+        "PLIMSOLL_GUARD": "Refuse",
+        "PLIMSOLL_STAMPED_TOKENS": str(report(result).max_total_token_num),
+        "PLIMSOLL_STAMPED_CLASS": json.dumps(result.message["class"]),
+        "PLIMSOLL_STAMPED_MODEL": report(result).model_digest,
+    }
+    return lightllm
+
+
+def test_a_refusing_guard_confirms(refusing: Sizer) -> None:
+    result = refusing.run("guard")
+    report(result)
+    assert result.env_file == f"PLIMSOLL_TOKENS='{refusing.env['PLIMSOLL_STAMPED_TOKENS']}'\n"
+    assert (result.log["guard"]["verdict"], result.log["guard"]["reads"]) == ("Fits", 1)
+
+
+def test_a_guard_refuses_too_little_memory_with_the_new_measurement(refusing: Sizer) -> None:
+    refusing.gpus(dataclasses.replace(GPU, used=40 << 30))
+    result = refusing.run("guard")
+    assert result.code == result.log["exitCode"] == 10
+    outcome = decode(result.text, pod_uid=POD_UID, request_hash=REQUEST_HASH)
+    assert isinstance(outcome, Report)
+    assert 0 < outcome.max_total_token_num < int(refusing.env["PLIMSOLL_STAMPED_TOKENS"] or 0)
+    assert result.log["guard"]["reads"] == 2
+    assert result.log["guard"]["verdict"] == "TooLittleMemory"
+
+
+def test_a_guard_refuses_where_nothing_fits(refusing: Sizer) -> None:
+    refusing.gpus(dataclasses.replace(GPU, used=GPU.total - GPU.reserved - (64 << 20)))
+    refusing.env["PLIMSOLL_SETTLE"] = "0"
+    result = refusing.run("guard")
+    assert result.code == 10
+    assert result.message["error"]["reason"] in {"BudgetTooSmall", "WeightsDoNotFit"}
+    assert result.log["guard"]["reads"] == 1
+
+
+def test_a_guard_refuses_a_pool_in_bytes(refusing: Sizer) -> None:
+    refusing.env |= {"PLIMSOLL_STAMPED_TOKENS": None, "PLIMSOLL_STAMPED_BYTES": str(1 << 30)}
+    result = refusing.run("guard")
+    assert result.env_file == f"PLIMSOLL_TOKENS='{report(result).max_total_token_num}'\n"
+    refusing.env |= {"PLIMSOLL_STAMPED_BYTES": str(90 << 30), "PLIMSOLL_SETTLE": "0"}
+    assert refusing.run("guard").code == 10
+
+
+def test_a_guard_refuses_another_class(refusing: Sizer) -> None:
+    refusing.gpus(dataclasses.replace(GPU, name="NVIDIA H200"))
+    result = refusing.run("guard")
+    assert (result.code, result.log["guard"]["verdict"]) == (11, "AnotherClass")
+    assert result.message["class"]["product"] == "NVIDIA H200"
+    assert "error" not in result.message
+
+
+@pytest.mark.parametrize("nvml_error", [0, 9])
+def test_a_guard_refuses_another_model_whatever_the_driver_says(
+    refusing: Sizer, nvml_error: int
+) -> None:
+    refusing.env["PLIMSOLL_STAMPED_MODEL"] = "sha256:" + "0" * 64
+    refusing.gpus(GPU, fail=nvml_error)
+    result = refusing.run("guard")
+    assert "0" * 64 in failure(result, 11, "GuardMismatch").message
+    assert result.log["guard"]["verdict"] == "AnotherModel"
+
+
 def break_nvml(sizer: Sizer) -> None:
     sizer.gpus(GPU, fail=9)
 
@@ -92,6 +165,17 @@ def test_a_guard_never_fails(lightllm: Sizer, fault: object, reason: str) -> Non
     fault(lightllm)
     result = lightllm.run("guard")
     assert failure(result, 0, reason).message
+
+
+@pytest.mark.parametrize("fault", [break_nvml, break_model])
+def test_a_refusing_guard_that_cannot_measure_lets_the_server_start(
+    refusing: Sizer, fault: object
+) -> None:
+    assert callable(fault)
+    fault(refusing)
+    result = refusing.run("guard")
+    assert (result.code, "error" in result.message) == (0, True)
+    assert result.env_file == f"PLIMSOLL_TOKENS='{refusing.env['PLIMSOLL_STAMPED_TOKENS']}'\n"
 
 
 def test_a_guard_that_cannot_speak_does_not_fail_either(lightllm: Sizer) -> None:
