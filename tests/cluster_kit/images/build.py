@@ -17,6 +17,7 @@ from .wheels import project_folder, site_folder, site_key
 
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = Path(__file__).resolve().parent / "llamacpp"
+STANDIN = Path(__file__).resolve().parent / "standin"
 CONTEXT = Path(
     "build/context"
 )  # what the root Dockerfile copies from, relative to the build's root
@@ -26,11 +27,11 @@ RECIPE = 1  # raise it when the code below changes what is in an image
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One image: its full name, Dockerfile, stage in it, and the locked packages beside the code."""
+    """One image: its full name, Dockerfile, stage in it, and the locked packages beside the code, if any."""
 
     image: str
     dockerfile: Path
-    lock: Path
+    lock: Path | None = None
     stage: str | None = None
 
     @property
@@ -55,11 +56,13 @@ TARGETS = {
     "llamacpp": Target(
         "localhost/plimsoll-demo-llamacpp:0.1.0", ENGINE / "Dockerfile", ENGINE / "requirements.txt"
     ),
+    "standin": Target("localhost/plimsoll-standin:0.1.0", STANDIN / "Dockerfile"),
 }
+DEFAULT_TARGETS = ("operator", "sizer", "llamacpp", "standin")
 
 
 def build_images(
-    cache: Path, targets: Sequence[str] = ("operator", "sizer", "llamacpp"), log: Log = print
+    cache: Path, targets: Sequence[str] = DEFAULT_TARGETS, log: Log = print
 ) -> dict[str, Path]:
     """Return a docker archive for each target, building only what changed.
 
@@ -91,7 +94,8 @@ def build_images(
 def archive_name(name: str, sources: Mapping[str, bytes]) -> str:
     """Return the file name of the archive that these sources make on today's base and locked packages."""
     target = TARGETS[name]
-    digest = hashlib.sha256(repr((RECIPE, base_key(), site_key(target.lock))).encode())
+    packages = site_key(target.lock) if target.lock else ""
+    digest = hashlib.sha256(repr((RECIPE, base_key(), packages)).encode())
     digest.update(target.dockerfile.read_bytes())
     for path, content in sources.items():
         digest.update(f"{path}\0{len(content)}\0".encode())
@@ -101,12 +105,25 @@ def archive_name(name: str, sources: Mapping[str, bytes]) -> str:
 
 def read_sources(target: Target) -> dict[str, bytes]:
     """Return the code that goes into an image, by its path in the project (or in the engine's folder)."""
+    if target.dockerfile.parent == STANDIN:
+        return standin_sources()
     if not target.project:
         return {"llama_server.py": (ENGINE / "llama_server.py").read_bytes()}
     package = ROOT / "operator" / "plimsoll"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     files += [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
     return {str(path.relative_to(ROOT)): path.read_bytes() for path in sorted(files)}
+
+
+def standin_sources() -> dict[str, bytes]:
+    """Return the stand-in engine's code by its path in the image: the package, and the engines' own commands."""
+    files = {f"app/standin/{path.name}": path for path in STANDIN.glob("*.py")}
+    commands = STANDIN / "commands"
+    for path in commands.rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            files[f"app/{path.relative_to(commands)}"] = path
+    files["app/standin/flags.json"] = ROOT / "tests" / "data" / "engine_flags.json"
+    return {name: path.read_bytes() for name, path in sorted(files.items())}
 
 
 def prepare_context(cache: Path, folder: Path, log: Log = print) -> None:
@@ -129,8 +146,11 @@ def _build(cache: Path, name: str, archive: Path, sources: Mapping[str, bytes], 
         if target.project:
             _fill_context(context / CONTEXT, cache, (name,), sources, log)
         else:
-            _link(site_folder(name, target.lock, cache, log), context / "lib")
+            context.mkdir()
+            if target.lock:
+                _link(site_folder(name, target.lock, cache, log), context / "lib")
             for file, content in sources.items():
+                (context / file).parent.mkdir(parents=True, exist_ok=True)
                 (context / file).write_bytes(content)
                 (context / file).chmod(0o755)
         root = base_archive(folder, log)
@@ -228,7 +248,9 @@ def _fill_context(
     """Lay out what the root Dockerfile copies: ``app`` (this project) and ``lib-<stage>`` (its dependencies)."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        _link(site_folder(name, TARGETS[name].lock, cache, log), folder / f"lib-{name}")
+        lock = TARGETS[name].lock
+        assert lock is not None, name
+        _link(site_folder(name, lock, cache, log), folder / f"lib-{name}")
     _link(project_folder(sources, cache, log), folder / "app")
 
 
