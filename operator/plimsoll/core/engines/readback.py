@@ -25,7 +25,8 @@ _MAX_MESSAGE: Final = 300
 _MOST: Final = 1 << 50  # beyond any memory or token count
 
 _COUNT: Final = r"([0-9][0-9,]{0,19})"
-_REAL: Final = r"(-?[0-9]{1,9}(?:\.[0-9]{1,6})?)"
+# All digits of a float or nothing: the tail of 0.0078125 alone would be 78125.
+_REAL: Final = r"(?<![0-9.])(-?[0-9]{1,9}(?:\.[0-9]{1,20})?)"
 
 
 @dataclass(frozen=True, slots=True)
