@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster_kit.nvml import FakeGpu, build_library, read_state, write_state
+from tests.cluster_kit.images.standin.device import Devices, OutOfMemoryError, open_devices
+from tests.cluster_kit.nvml import FakeGpu, build_library, held_bytes, read_state, write_state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,3 +206,40 @@ def test_the_library_is_compiled_once(tmp_path: Path) -> None:
     assert build_library(tmp_path) == first
     assert first.stat().st_ino == inode
     assert [entry.name for entry in first.parent.iterdir()] == ["libnvidia-ml.so.1"]
+
+
+MEMORY = """
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByUUID({uuid!r})
+memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+answer = [memory.free, memory.used]
+"""
+
+
+def holder(nvml: Nvml, *uuids: str) -> Devices:
+    listed = {"PLIMSOLL_FAKE_NVML": str(nvml.state), "NVIDIA_VISIBLE_DEVICES": ",".join(uuids)}
+    return open_devices(listed, len(uuids))
+
+
+def test_what_servers_hold_is_used_in_every_other_process(nvml: Nvml) -> None:
+    nvml.write(GPU, SLICE)
+    first, second = holder(nvml, GPU.uuid), holder(nvml, GPU.uuid, SLICE.uuid)
+    first.take(20)
+    second.take(7)
+    second.take(1)
+    assert nvml.ask(MEMORY.format(uuid=SLICE.uuid)) == [12 - 1 - 2 - 8, 2 + 8]
+    nvml.write(GPU)  # without a slice the device may be asked; a rewritten file loses no holder
+    assert nvml.ask(MEMORY.format(uuid=GPU.uuid)) == [100 - 10 - 5 - 28, 5 + 28]
+    assert held_bytes(nvml.state, GPU.uuid) == 28
+    assert (first.free, first.held, second.held) == (57, 20, 8)
+    assert held_bytes(nvml.state, "GPU-that-never-was") == 0
+
+
+def test_nobody_takes_more_than_is_free(nvml: Nvml) -> None:
+    nvml.write(GPU)
+    first, second = holder(nvml, GPU.uuid), holder(nvml, GPU.uuid)
+    first.take(60)
+    with pytest.raises(OutOfMemoryError, match="Tried to allocate"):
+        second.take(26)
+    second.take(25)
+    assert held_bytes(nvml.state, GPU.uuid) == 85

@@ -1,13 +1,13 @@
 """A stand-in for LightLLM, vLLM and SGLang on a fake device: what a CPU cannot show about rollouts of real ones.
 
 The image answers to the engines' own commands (``python -m lightllm.server.api_server``, ``vllm serve``,
-``python3 -m sglang.launch_server``), takes their flags as strictly as they do, holds weights, CUDA context, pool and
-graphs on the fake device until it ends, honours each engine's checks, prints its log lines and failures with its exit
-code, and serves its health, metrics and info endpoints. Answers are canned: there is no model.
+``python3 -m sglang.launch_server``), takes their flags as strictly as they do, holds weights, CUDA context, pool
+and graphs on the fake device until it ends, honours each engine's checks, prints its log lines and failures with
+its exit code, and serves its health, metrics and info endpoints. Answers are canned: there is no model.
 
 A model folder needs ``config.json`` and weight files, which may be sparse: their apparent sizes count (safetensors
 without the header). ``safetensors`` first, then ``bin``, ``pt``, ``gguf``. The cell is
-``2 * layers * kv_heads / tp * head_dim * 2`` bytes (latent caches: one row), whatever windows or state layers there are.
+``2 * layers * kv_heads / tp * head_dim * 2`` bytes (latent caches: one row), whatever windows or states there are.
 
 What a test tells it, by environment variable (``spec.engine.env``):
 

@@ -166,7 +166,8 @@ class Devices:
 
 def read_sizes(state: Path) -> tuple[int, dict[str, Sizes]]:
     """Return the driver's failure code and the devices of a state file, in its order. Raises OSError."""
-    fail, sections = 0, {}
+    fail = 0
+    sections: dict[str, dict[str, str]] = {}
     values: dict[str, str] = {}
     for line in state.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):

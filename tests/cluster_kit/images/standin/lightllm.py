@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from .program import RefusedError, Start, StartError, run, traceback_text
 from .serving import TEXT, Load, Reply, Site, gauge, reply_json
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 PROG: Final = "api_server.py"

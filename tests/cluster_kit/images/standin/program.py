@@ -84,9 +84,8 @@ class Start:
             raise StoppedError
 
     def _fill_host_memory(self) -> None:
-        kept = []
-        for _ in range(max(1, self.switches.host_bytes >> 20)):
-            kept.append(b"x" * (1 << 20))  # written, and so really there
+        # Written, and so really there.
+        kept = [b"x" * (1 << 20) for _ in range(max(1, self.switches.host_bytes >> 20))]
         print(f"Killed after {len(kept)} MiB", file=sys.stderr, flush=True)
         os._exit(137)
 
@@ -115,6 +114,15 @@ class Engine(Protocol):
         """Print what it says once it serves."""
 
 
+#: What the engine's log calls an error; a check of its own names its class itself.
+_CLASSES: dict[type[Exception], str] = {
+    OutOfMemoryError: "torch.OutOfMemoryError: ",
+    DeviceError: "RuntimeError: ",
+    ModelError: "RuntimeError: ",
+    StartError: "",
+}
+
+
 def run(engine: Engine, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """One start, up to its end; returns the exit code."""
     try:
@@ -134,12 +142,8 @@ def run(engine: Engine, argv: Sequence[str], environ: Mapping[str, str]) -> int:
         site = engine.start(Start(args, environ, switches, model, devices, stop))
     except StoppedError:
         return TERMINATED
-    except OutOfMemoryError as error:
-        return _failed(engine, switches, f"torch.OutOfMemoryError: {error}")
-    except (DeviceError, ModelError) as error:
-        return _failed(engine, switches, f"RuntimeError: {error}")
-    except StartError as error:
-        return _failed(engine, switches, str(error))
+    except tuple(_CLASSES) as error:
+        return _failed(engine, switches, f"{_CLASSES[type(error)]}{error}")
     return _serve(engine, args, site, stop)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import signal
@@ -16,6 +15,7 @@ from .program import RefusedError, Start, StartError, run
 from .serving import TEXT, Load, Reply, Site, gauge, reply_json
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 PROG: Final = "launch_server.py"
@@ -148,8 +148,8 @@ def context_of(start: Start) -> int:
     if stated and own and stated > own:
         raise StartError(
             f"ValueError: User-specified context_length ({stated}) is greater than the derived context_length ({own}). "
-            "This may lead to incorrect model outputs or CUDA errors. To allow overriding this maximum, set the env var "
-            "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
+            "This may lead to incorrect model outputs or CUDA errors. To allow overriding this maximum, set the env "
+            "var SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
         )
     return int(stated or own or 4096)
 
@@ -179,13 +179,13 @@ def pool_of(start: Start, before: int) -> int:
                 "Use the profiled value instead."
             )
         tokens = min(tokens, args.max_total_tokens)
-    tokens = tokens // args.page_size * args.page_size
+    tokens -= tokens % int(args.page_size)
     if tokens <= 0:
         raise StartError(
             "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. "
             f"Current value: mem_fraction_static={fraction}"
         )
-    args.mem_fraction_static = fraction
+    args.mem_fraction_static = fraction  # what /server_info says
     start.take_pool((tokens + args.page_size) * cell)
     size = tokens * cell
     sizes = (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CRASHES = ("oom", "exit", "flag", "hostmem")
 HANGS = ("", "load", "serve")
-COUNT_FILE = "/dev/shm/standin-starts"  # noqa: S108 -- the pod's own volume
+COUNT_FILE = "/dev/shm/standin-starts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,12 @@ def read_switches(environ: Mapping[str, str]) -> Switches:
     )
 
 
-NAMES = frozenset(
+_NAMES = (
     "LOAD_SECONDS CRASH_STARTS CRASH EXIT_CODE FAILURE_EXIT HOST_BYTES OOM_PROMPT_TOKENS HANG HANG_AFTER_SECONDS "
     "IGNORE_SIGTERM HOLD_SECONDS DRAIN REPORT_FACTOR OVERHEAD_BYTES CONTEXT_BYTES GRAPH_BYTES NEVER_READY VERSION "
-    "COUNT_FILE".split()
+    "COUNT_FILE"
 )
+NAMES = frozenset(_NAMES.split())
 
 
 def count_start(path: Path) -> int:

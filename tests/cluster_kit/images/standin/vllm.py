@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import sys
@@ -16,6 +15,7 @@ from .program import RefusedError, Start, StartError, run
 from .serving import TEXT, Load, Reply, Site, gauge, reply_json
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 PROG: Final = "vllm"
