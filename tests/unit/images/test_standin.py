@@ -121,7 +121,11 @@ def test_a_number_that_is_too_large_is_an_out_of_memory_error(
 
 
 REFUSALS = [
-    ("LightLLM", ("--max_total_token_num=8192", "--batch_max_tokens=8192"), "PoolTooSmall"),
+    (
+        "LightLLM",
+        ("--max_total_token_num=8192", "--batch_max_tokens=8192", "--max_req_total_len=512"),
+        "PoolTooSmall",
+    ),
     (
         "LightLLM",
         ("--max_total_token_num=8199", "--batch_max_tokens=512", "--max_req_total_len=8192"),
