@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 EXIT_TOO_LITTLE_MEMORY: Final = 10
 EXIT_MISMATCH: Final = 11
-READ_SECONDS: Final = (
-    2.0  # between two readings: a driver needs about one to release a dead context
-)
+# Between two readings: a driver needs about one second to release a dead context.
+READ_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +201,5 @@ def _same_class(measured: DeviceClass, stamped: str) -> bool:
     if not isinstance(document, dict):
         return False
     # Absent and null are the same: the operator leaves out what is not known.
-    found = {
-        "product": measured.product,
-        "totalBytes": measured.total_bytes,
-        "mig": measured.mig,
-        "sharing": measured.sharing,
-        "count": measured.count,
-    }
+    found = measured.to_dict()
     return {key: document.get(key) for key in found} == found

@@ -151,10 +151,8 @@ def held_bytes(path: Path, uuid: str) -> int:
         descriptor = os.open(path.parent / HELD / uuid, os.O_RDONLY)
     except FileNotFoundError:
         return 0
-    get_lock, layout = (
-        36,
-        "hhqqi4x",
-    )  # F_OFD_GETLK and struct flock, which Python 3.11 does not name
+    # F_OFD_GETLK and struct flock, which Python 3.11 does not name.
+    get_lock, layout = 36, "hhqqi4x"
     total = 0
     try:
         for slot in range(HOLD_SLOTS):

@@ -17,7 +17,6 @@ What a test tells it, by environment variable (``spec.engine.env``):
 ``STANDIN_CRASH``               how: ``oom`` (at the pool, the default), ``exit`` (a traceback while loading),
                                 ``flag`` (an argument error, exit 2), ``hostmem`` (host memory until the
                                 container's limit kills it, at most STANDIN_HOST_BYTES, then exit 137)
-``STANDIN_EXIT_CODE``           exit code of ``STANDIN_CRASH=exit`` (1)
 ``STANDIN_FAILURE_EXIT``        exit code of every failure instead of the engine's own (argument errors: 2)
 ``STANDIN_HOST_BYTES``          see ``hostmem`` (268435456)
 ``STANDIN_OOM_PROMPT_TOKENS``   a prompt of so many tokens or more ends the server by a CUDA out-of-memory error

@@ -158,6 +158,10 @@ class Devices:
         """What this process holds of each, in bytes."""
         return self._devices[0].held
 
+    def out_of_memory(self) -> str:
+        """The text of an allocation that is a GiB too large."""
+        return f"CUDA out of memory. Tried to allocate {self.free / GIB + 1:.2f} GiB."
+
     def take(self, size: int) -> None:
         """Hold ``size`` more bytes of each. Raises OutOfMemoryError."""
         for device in self._devices:

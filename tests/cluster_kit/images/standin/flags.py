@@ -10,7 +10,9 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .program import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +76,17 @@ def build(
     return parser
 
 
-def refuse(prog: str, usage: str, message: str) -> int:
-    """Print an argument error as argparse does and return its exit code."""
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str]
+) -> tuple[argparse.Namespace, list[str]]:
+    """The flags, and the words that are none. Raises RefusedError: argparse printed why."""
+    try:
+        return parser.parse_known_args(list(argv))
+    except SystemExit as error:
+        raise RefusedError(error.code) from None
+
+
+def refuse(prog: str, usage: str, message: str) -> NoReturn:
+    """Print an argument error as argparse does. Raises RefusedError, with its exit code."""
     print(f"usage: {usage}\n{prog}: error: {message}", file=sys.stderr, flush=True)
-    return 2
+    raise RefusedError(2)

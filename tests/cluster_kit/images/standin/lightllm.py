@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from . import flags
 from .device import GIB, OutOfMemoryError
-from .program import RefusedError, Start, StartError, run, traceback_text
-from .serving import TEXT, Load, Reply, Site, gauge, reply_json
+from .program import Start, StartError, run, traceback_text
+from .serving import TEXT, Load, Reply, Site, gauge, model_list, reply_json
 
 if TYPE_CHECKING:
     import argparse
@@ -81,10 +81,7 @@ class LightLLM:
             },
             [f"--{name}" for name in _SWITCHES.split()],
         )
-        try:
-            args, rest = parser.parse_known_args(list(argv))
-        except SystemExit as error:
-            raise RefusedError(error.code) from None
+        args, rest = flags.parse(parser, argv)
         message = f"unrecognized arguments: {' '.join(rest)}" if rest else ""
         if args.llm_kv_type not in KV_TYPES:
             choices = ", ".join(map(repr, KV_TYPES))
@@ -92,7 +89,7 @@ class LightLLM:
         if not args.model_dir:
             message = "the following arguments are required: --model_dir"
         if message:
-            raise RefusedError(flags.refuse(PROG, f"{PROG} [-h] [--run_mode ...]", message))
+            flags.refuse(PROG, f"{PROG} [-h] [--run_mode ...]", message)
         return args
 
     def model_path(self, args: argparse.Namespace) -> str:
@@ -233,12 +230,7 @@ def site_of(start: Start, tokens: int) -> Site:
             "/get_server_info": lambda: reply_json(vars(args)),
             "/token_load": token_load,
             "/metrics": metrics,
-            "/v1/models": lambda: reply_json(
-                {
-                    "object": "list",
-                    "data": [{"id": args.model_name, "object": "model", "max_model_len": longest}],
-                }
-            ),
+            "/v1/models": lambda: model_list(args.model_name, longest),
         },
         out_of_memory=lambda: prompt_failed(start),
     )
@@ -246,8 +238,7 @@ def site_of(start: Start, tokens: int) -> Site:
 
 def prompt_failed(start: Start) -> int:
     """A prompt that its memory cannot hold ends the server."""
-    error = f"CUDA out of memory. Tried to allocate {start.devices.free / GIB + 1:.2f} GiB."
-    print(f"torch.OutOfMemoryError: {error}", file=sys.stderr, flush=True)
+    print(f"torch.OutOfMemoryError: {start.devices.out_of_memory()}", file=sys.stderr, flush=True)
     return 1
 
 

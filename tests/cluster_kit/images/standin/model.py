@@ -6,7 +6,10 @@ import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
 
 DTYPE_BYTES = {"float32": 4, "float": 4, "fp32": 4}  # all others that a server computes in have two
 
@@ -45,6 +48,18 @@ class Model:
         if self.latent:
             return int(self.layers * self.head_dim * size)
         return int(2 * self.layers * max(1, self.kv_heads // tensor) * self.head_dim * size)
+
+
+def element_bytes(args: argparse.Namespace, one_byte: tuple[str, ...]) -> int | None:
+    """Bytes of one number of the cache as vLLM's and SGLang's flags say; None: as the model computes.
+
+    Args:
+        args: with ``kv_cache_dtype`` and ``dtype``.
+        one_byte: how the names of one-byte caches begin.
+    """
+    if args.kv_cache_dtype.startswith(one_byte):
+        return 1
+    return 4 if args.dtype == "float32" else None
 
 
 def read_model(folder: str) -> Model:

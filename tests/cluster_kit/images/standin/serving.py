@@ -30,8 +30,6 @@ class Load:
     limit: int
     running: int = 0
     waiting: int = 0
-    finished: int = 0
-    prompt_tokens: int = 0
     ready_at: float = field(default_factory=time.monotonic)
     hung: bool = False
     draining: bool = False
@@ -45,12 +43,10 @@ class Load:
             self.waiting -= 1
             self.running += 1
 
-    def end(self, tokens: int) -> None:
+    def end(self) -> None:
         """Leave the place."""
         with self.changed:
             self.running -= 1
-            self.finished += 1
-            self.prompt_tokens += tokens
             self.changed.notify_all()
 
     def drain(self) -> None:
@@ -72,7 +68,6 @@ class Site:
         health: path -> status while ready.
         pages: path -> reply of everything else that answers to GET.
         out_of_memory: prints the engine's failure on a prompt that is too long for its memory; returns the exit code.
-        refusal: status of a prompt that is longer than ``longest``.
     """
 
     model: str
@@ -82,7 +77,6 @@ class Site:
     health: Mapping[str, int]
     pages: Mapping[str, Callable[[], Reply]]
     out_of_memory: Callable[[], int]
-    refusal: int = 400
 
     def hangs(self) -> bool:
         """Whether nothing is answered any more."""
@@ -97,10 +91,15 @@ def reply_json(document: object, status: int = 200) -> Reply:
     return status, "application/json", json.dumps(document)
 
 
-def gauge(name: str, value: float, labels: str = "", help_text: str = "") -> str:
+def model_list(name: str, longest: int) -> Reply:
+    """The answer of ``/v1/models``."""
+    model = {"id": name, "object": "model", "max_model_len": longest}
+    return reply_json({"object": "list", "data": [model]})
+
+
+def gauge(name: str, value: float, labels: str = "") -> str:
     """One gauge in Prometheus' text format."""
-    about = help_text or f"{name}."
-    return f"# HELP {name} {about}\n# TYPE {name} gauge\n{name}{labels} {float(value)}\n"
+    return f"# HELP {name} {name}.\n# TYPE {name} gauge\n{name}{labels} {float(value)}\n"
 
 
 def count_tokens(request: Mapping[str, Any]) -> int:
@@ -125,7 +124,7 @@ def answer(site: Site, path: str, request: Mapping[str, Any]) -> Reply:
             f"This model's maximum context length is {site.longest} tokens. However, you requested "
             f"{wanted} output tokens and your prompt contains {tokens} input tokens."
         )
-        return reply_json({"error": {"message": message, "code": site.refusal}}, site.refusal)
+        return reply_json({"error": {"message": message, "code": 400}}, 400)
     if switches.oom_prompt is not None and tokens >= switches.oom_prompt:
         code = site.out_of_memory()
         sys.stdout.flush()
@@ -137,7 +136,7 @@ def answer(site: Site, path: str, request: Mapping[str, Any]) -> Reply:
     try:
         time.sleep(switches.hold_seconds)
     finally:
-        load.end(tokens)
+        load.end()
     text = " ok" * min(wanted, 4)
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
     choice |= (

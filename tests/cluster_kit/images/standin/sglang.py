@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from . import flags
 from .device import GIB, OutOfMemoryError
-from .program import RefusedError, Start, StartError, run
-from .serving import TEXT, Load, Reply, Site, gauge, reply_json
+from .model import element_bytes
+from .program import Start, StartError, run
+from .serving import TEXT, Load, Reply, Site, gauge, model_list, reply_json
 
 if TYPE_CHECKING:
     import argparse
@@ -72,17 +73,12 @@ class SGLang:
                 "--pp-size": ["--pipeline-parallel-size"],
             },
         )
-        try:
-            args, rest = parser.parse_known_args(list(argv))
-        except SystemExit as error:
-            raise RefusedError(error.code) from None
+        args, rest = flags.parse(parser, argv)
         message = f"unrecognized arguments: {' '.join(rest)}" if rest else ""
         if not args.model_path:
             message = "the following arguments are required: --model-path/--model"
         if message:
-            raise RefusedError(
-                flags.refuse(PROG, f"{PROG} [-h] --model-path MODEL_PATH ...", message)
-            )
+            flags.refuse(PROG, f"{PROG} [-h] --model-path MODEL_PATH ...", message)
         return args
 
     def model_path(self, args: argparse.Namespace) -> str:
@@ -167,9 +163,7 @@ def pool_of(start: Start, before: int) -> int:
             f"Raise --mem-fraction-static above {math.ceil(least * 1000) / 1000:.3f} (minimum viable = 1 - "
             f"available/pre = {least:.4f}). If using speculative decoding, draft weights are now counted."
         )
-    element = (
-        1 if args.kv_cache_dtype.startswith(ONE_BYTE) else 4 if args.dtype == "float32" else None
-    )
+    element = element_bytes(args, ONE_BYTE)
     cell = start.model.cell(args.tp_size, element) // args.pp_size
     tokens = int(rest / cell)
     if args.max_total_tokens is not None:
@@ -237,11 +231,10 @@ def site_of(start: Start, tokens: int, context: int) -> Site:
         "max_total_num_tokens": tokens,
         "version": start.switches.version or "0.5.23",
     }
-    models = {"object": "list", "data": [{"id": name, "object": "model", "max_model_len": context}]}
     pages = {
         "/server_info": lambda: reply_json(info),
         "/get_server_info": lambda: reply_json(info),
-        "/v1/models": lambda: reply_json(models),
+        "/v1/models": lambda: model_list(name, context),
     }
     if args.enable_metrics:
         pages["/metrics"] = metrics
@@ -258,8 +251,7 @@ def site_of(start: Start, tokens: int, context: int) -> Site:
 
 def prompt_failed(start: Start) -> int:
     """A prompt that its memory cannot hold ends the server."""
-    error = f"CUDA out of memory. Tried to allocate {start.devices.free / GIB + 1:.2f} GiB."
-    code = SGLang().failed(f"torch.OutOfMemoryError: {error}")
+    code = SGLang().failed(f"torch.OutOfMemoryError: {start.devices.out_of_memory()}")
     return code if start.switches.failure_exit is None else start.switches.failure_exit
 
 

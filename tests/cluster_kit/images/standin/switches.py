@@ -23,7 +23,6 @@ class Switches:
 
     load_seconds: float = 0.0
     crash: str = ""
-    exit_code: int = 1
     failure_exit: int | None = None
     host_bytes: int = 256 << 20
     oom_prompt: int | None = None
@@ -38,7 +37,6 @@ class Switches:
     graphs: int = 64 << 20
     never_ready: bool = False
     version: str = ""
-    start: int = 1
 
 
 def read_switches(environ: Mapping[str, str]) -> Switches:
@@ -71,7 +69,6 @@ def read_switches(environ: Mapping[str, str]) -> Switches:
     return Switches(
         load_seconds=float(given.get("LOAD_SECONDS", 0)),
         crash=crash if starts == "*" or start in listed else "",
-        exit_code=int(given.get("EXIT_CODE", 1)),
         failure_exit=None if failure is None else int(failure),
         host_bytes=int(given.get("HOST_BYTES", 256 << 20)),
         oom_prompt=None if prompt is None else int(prompt),
@@ -86,12 +83,11 @@ def read_switches(environ: Mapping[str, str]) -> Switches:
         graphs=int(given.get("GRAPH_BYTES", 64 << 20)),
         never_ready=given.get("NEVER_READY") == "1",
         version=given.get("VERSION", ""),
-        start=start,
     )
 
 
 _NAMES = (
-    "LOAD_SECONDS CRASH_STARTS CRASH EXIT_CODE FAILURE_EXIT HOST_BYTES OOM_PROMPT_TOKENS HANG HANG_AFTER_SECONDS "
+    "LOAD_SECONDS CRASH_STARTS CRASH FAILURE_EXIT HOST_BYTES OOM_PROMPT_TOKENS HANG HANG_AFTER_SECONDS "
     "IGNORE_SIGTERM HOLD_SECONDS DRAIN REPORT_FACTOR OVERHEAD_BYTES CONTEXT_BYTES GRAPH_BYTES NEVER_READY VERSION "
     "COUNT_FILE"
 )

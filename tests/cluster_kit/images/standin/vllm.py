@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from . import flags
 from .device import GIB
-from .program import RefusedError, Start, StartError, run
-from .serving import TEXT, Load, Reply, Site, gauge, reply_json
+from .model import element_bytes
+from .program import Start, StartError, run
+from .serving import TEXT, Load, Reply, Site, gauge, model_list, reply_json
 
 if TYPE_CHECKING:
     import argparse
@@ -42,9 +43,7 @@ class VLLM:
         """See Engine."""
         words = [dashed(word) for word in argv]
         if not words or words[0] != "serve":
-            raise RefusedError(
-                flags.refuse(PROG, USAGE, f"argument subparser: invalid choice: {words[:1]}")
-            )
+            flags.refuse(PROG, USAGE, f"argument subparser: invalid choice: {words[:1]}")
         parser = flags.build(
             SERVE,
             flags.release_flags("vllm", version),
@@ -69,13 +68,9 @@ class VLLM:
             {"--tensor-parallel-size": ["-tp"], "--pipeline-parallel-size": ["-pp"]},
         )
         parser.add_argument("model_tag", nargs="?", default=None)
-        try:
-            args, rest = parser.parse_known_args(words[1:])
-        except SystemExit as error:
-            raise RefusedError(error.code) from None
+        args, rest = flags.parse(parser, words[1:])
         if rest:
-            message = f"unrecognized arguments: {' '.join(rest)}"
-            raise RefusedError(flags.refuse(PROG, USAGE, message))
+            flags.refuse(PROG, USAGE, f"unrecognized arguments: {' '.join(rest)}")
         return args
 
     def model_path(self, args: argparse.Namespace) -> str:
@@ -221,9 +216,7 @@ def context_of(start: Start) -> int:
 def pool_of(start: Start, first: int, rest: int, context: int) -> Pool:
     """The pool, pinned or measured. Raises StartError: it cannot hold one request."""
     args, switches = start.args, start.switches
-    element = (
-        1 if args.kv_cache_dtype.startswith(ONE_BYTE) else 4 if args.dtype == "float32" else None
-    )
+    element = element_bytes(args, ONE_BYTE)
     block = args.block_size or DEFAULT_BLOCK
     page = (
         start.model.cell(args.tensor_parallel_size, element) * block // args.pipeline_parallel_size
@@ -288,13 +281,9 @@ def site_of(start: Start, pool: Pool) -> Site:
         text += gauge("vllm:kv_cache_usage_perc", 0, labels)
         return 200, TEXT, text + gauge("vllm:cache_config_info", 1, cache_labels(args, pool))
 
-    models = {
-        "object": "list",
-        "data": [{"id": name, "object": "model", "max_model_len": pool.context}],
-    }
     pages = {
         "/metrics": metrics,
-        "/v1/models": lambda: reply_json(models),
+        "/v1/models": lambda: model_list(name, pool.context),
         "/version": lambda: reply_json({"version": start.switches.version or "0.33.0"}),
         "/load": lambda: reply_json({"server_load": load.running}),
     }
@@ -332,7 +321,7 @@ def cache_labels(args: argparse.Namespace, pool: Pool) -> str:
 
 def prompt_failed(start: Start) -> int:
     """A prompt that its memory cannot hold ends the engine, and the front end with it."""
-    error = f"CUDA out of memory. Tried to allocate {start.devices.free / GIB + 1:.2f} GiB."
+    error = start.devices.out_of_memory()
     for line in ("EngineCore encountered a fatal error.", f"torch.OutOfMemoryError: {error}"):
         print(
             f"(EngineCore pid={os.getpid()}) ERROR {stamp()} [core.py:1400] {line}",
