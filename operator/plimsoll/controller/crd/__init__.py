@@ -21,11 +21,15 @@ from plimsoll.controller.crd.fields import (
     invalid,
     quantity,
 )
+from plimsoll.controller.crd.rollout import DAY, parse_rollout
+from plimsoll.controller.crd.sizing import KV_CACHE_DTYPES, MAX_TOKENS, parse_sizing
 from plimsoll.controller.crd.template import parse_template, user_metadata
 from plimsoll.controller.crd.types import (
     API_VERSION,
+    AUTO,
     FIXED,
     GROUP,
+    INPOD,
     KIND,
     PLURAL,
     STAMPED,
@@ -47,19 +51,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "API_VERSION", "FIXED", "GROUP", "KIND", "PLURAL", "STAMPED", "VERSION",
+    "API_VERSION", "AUTO", "FIXED", "GROUP", "INPOD", "KIND", "KV_CACHE_DTYPES", "MAX_TOKENS",
+    "PLURAL", "STAMPED", "VERSION",
     "Accelerator", "Engine", "InferenceServer", "InvalidSpec", "Model", "Probes", "Rollout",
     "Service", "Sizing", "Spec", "Template", "image_version", "parse", "sizing_request",
 ]  # fmt: skip
 
-MODES: Final = (STAMPED, FIXED)
-# In the spelling of core.dtypes; what each engine stores its cache in.
-KV_CACHE_DTYPES: Final[Mapping[str, tuple[str, ...]]] = {
-    "LightLLM": ("auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4"),
-    "LlamaCpp": (
-        "auto", "bf16", "fp16", "fp32", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl",
-    ),
-}  # fmt: skip
 # Engines whose split over several devices cannot be sized yet, and those that serve one named file.
 SINGLE_DEVICE: Final = frozenset({"LlamaCpp"})
 ONE_FILE: Final = frozenset({"LlamaCpp"})
@@ -69,10 +66,8 @@ SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 # The sizing pod is called `<name>-sz-<7 hex>` and a pod's hostname ends at 63 characters.
 MAX_NAME: Final = 52
 NAME: Final = r"[a-z]([-a-z0-9]*[a-z0-9])?"
-MAX_TOKENS: Final = 1_000_000_000
 MAX_DEVICES: Final = 64
 MAX_ENV_VALUE: Final = 4096
-DAY: Final = 86_400
 
 DEFAULT_RESOURCE: Final = "nvidia.com/gpu"
 DEFAULT_CLASS_LABELS: Final = ("nvidia.com/gpu.product",)
@@ -140,6 +135,9 @@ def sizing_request(server: InferenceServer) -> SizingRequest:
         max_total_token_num=sizing.max_total_token_num,
         min_total_token_num=sizing.min_total_token_num,
         model_file=spec.model.file,
+        state_dtype=sizing.state_dtype,
+        # Unset where it says what the engine does anyway: a new key would change every hash.
+        prefix_caching=None if sizing.prefix_caching else False,
     )
 
 
@@ -159,6 +157,9 @@ def image_version(image: str) -> str | None:
 _ENGINE_FIELDS: Final = frozenset({
     "type", "image", "imagePullPolicy", "version", "command", "args", "env", "port",
 })  # fmt: skip
+_ACCELERATOR_FIELDS: Final = frozenset({
+    "resource", "count", "products", "classLabelKeys", "memoryBudget",
+})  # fmt: skip
 _SPEC_FIELDS: Final = frozenset({
     "model", "engine", "accelerator", "parallelism", "replicas", "sizing", "rollout", "probes",
     "service", "template",
@@ -167,22 +168,16 @@ _SPEC_FIELDS: Final = frozenset({
 
 def _spec(spec: Fields, name: str) -> Spec:
     engine = _engine(spec.child("engine", _ENGINE_FIELDS))
-    accelerator = _accelerator(
-        spec.child("accelerator", {"resource", "count", "products", "classLabelKeys"})
-    )
+    accelerator = _accelerator(spec.child("accelerator", _ACCELERATOR_FIELDS))
     probes = spec.child("probes", {"startupSeconds"})
-    rollout = spec.child("rollout", {"drainSeconds", "progressDeadlineSeconds"})
     found = Spec(
         model=_model(spec.child("model", {"source", "file", "servedName", "mountPath"}), name),
         engine=engine,
         accelerator=accelerator,
         tensor=_tensor(spec.child("parallelism", {"tensor"}), accelerator.count),
         replicas=spec.integer("replicas", 0, 10_000, default=1),
-        sizing=_sizing(spec.child("sizing", _SIZING_FIELDS), engine.type),
-        rollout=Rollout(
-            drain_seconds=rollout.integer("drainSeconds", 0, DAY, default=300),
-            progress_deadline_seconds=rollout.integer("progressDeadlineSeconds", 1, DAY),
-        ),
+        sizing=parse_sizing(spec, engine.type),
+        rollout=parse_rollout(spec),
         probes=Probes(startup_seconds=probes.integer("startupSeconds", 1, DAY)),
         service=_service(spec.child("service", {"port", "type", "annotations", "labels"})),
         template=parse_template(spec.child("template")),
@@ -333,6 +328,11 @@ def _accelerator(accelerator: Fields) -> Accelerator:
         count=accelerator.integer("count", 1, MAX_DEVICES, default=1),
         products=products,
         class_label_keys=keys,
+        memory_budget=quantity(
+            accelerator.at("memoryBudget"), accelerator.get("memoryBudget", 0), least=1
+        )
+        if accelerator.has("memoryBudget")
+        else None,
     )
 
 
@@ -344,34 +344,6 @@ def _tensor(parallelism: Fields, count: int) -> int:
             parallelism.at("tensor"), tensor, f"equal to spec.accelerator.count, which is {count}"
         )
     return tensor
-
-
-_SIZING_FIELDS: Final = frozenset({
-    "mode", "maxTotalTokenNum", "minTotalTokenNum", "contextLength", "prefillTokens",
-    "maxConcurrentRequests", "cudaGraphs", "kvCacheDType", "extraReserve",
-})  # fmt: skip
-
-
-def _sizing(sizing: Fields, engine: str) -> Sizing:
-    graphs = sizing.child("cudaGraphs", {"enabled", "maxBatch"})
-    found = Sizing(
-        mode=sizing.choice("mode", MODES, STAMPED),
-        max_total_token_num=sizing.integer("maxTotalTokenNum", 1, MAX_TOKENS),
-        min_total_token_num=sizing.integer("minTotalTokenNum", 1, MAX_TOKENS),
-        context_length=sizing.integer("contextLength", 1, MAX_TOKENS),
-        prefill_tokens=sizing.integer("prefillTokens", 1, MAX_TOKENS),
-        max_concurrent_requests=sizing.integer("maxConcurrentRequests", 1, 65_536),
-        cuda_graphs=graphs.flag("enabled", default=True),
-        cuda_graph_max_batch=graphs.integer("maxBatch", 1, 65_536),
-        kv_cache_dtype=sizing.choice("kvCacheDType", KV_CACHE_DTYPES[engine], "auto"),
-        extra_reserve=quantity(sizing.at("extraReserve"), sizing.get("extraReserve", 0), least=0),
-    )
-    upper, lower = found.max_total_token_num, found.min_total_token_num
-    if found.mode == FIXED and upper is None:
-        raise invalid(sizing.at("maxTotalTokenNum"), None, "given when spec.sizing.mode is Fixed")
-    if upper is not None and lower is not None and lower > upper:
-        raise invalid(sizing.at("minTotalTokenNum"), lower, f"at most maxTotalTokenNum, {upper}")
-    return found
 
 
 def _service(service: Fields) -> Service:

@@ -20,8 +20,17 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "InferenceServer"
 PLURAL: Final = "inferenceservers"
 
+AUTO: Final = "Auto"
 STAMPED: Final = "Stamped"
+INPOD: Final = "InPod"
 FIXED: Final = "Fixed"
+
+NVML: Final = "NVML"
+
+RECREATE: Final = "Recreate"
+ROLLING_UPDATE: Final = "RollingUpdate"
+ON_SPEC_CHANGE: Final = "OnSpecChange"
+WITH_OPERATOR: Final = "WithOperator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +69,72 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """The devices of one pod; ``products`` are allowed values of the class label (empty: any)."""
+    """The devices of one pod; ``products`` are allowed values of the class label (empty: any).
+
+    ``memory_budget`` is in bytes per device, for devices that are shared; None: all of it.
+    """
 
     resource: str
     count: int
     products: tuple[str, ...]
     class_label_keys: tuple[str, ...]
+    memory_budget: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OnOutOfMemory:
+    """What follows an engine that ran out of device memory as it started.
+
+    One step takes ``step_percent`` of the pool, and no less than ``min_step`` bytes of it; after
+    ``max_steps`` of them the server is given up.
+    """
+
+    shrink: bool
+    step_percent: int
+    min_step: int
+    max_steps: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How the token number is found; ``mode`` is effective, ``extra_reserve`` in bytes."""
+    """How the token number is found.
+
+    ``mode`` is effective (Auto when absent), ``kv_cache_bytes`` and ``extra_reserve`` are bytes,
+    ``state_dtype`` is None and ``prefix_caching`` True for the engine's own choice.
+    """
 
     mode: str
+    probe: str | None
     max_total_token_num: int | None
     min_total_token_num: int | None
+    kv_cache_bytes: int | None
     context_length: int | None
     prefill_tokens: int | None
     max_concurrent_requests: int | None
     cuda_graphs: bool
     cuda_graph_max_batch: int | None
     kv_cache_dtype: str
+    state_dtype: str | None
+    prefix_caching: bool
     extra_reserve: int
+    on_out_of_memory: OnOutOfMemory
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Times of a rollout, in seconds; an absent deadline is derived by the builder."""
+    """How servers are replaced; times in seconds.
 
+    ``strategy`` is None for Auto, ``max_surge`` and ``max_unavailable`` count pods, and an absent
+    deadline is derived by the builder.
+    """
+
+    strategy: str | None
+    paused: bool
     drain_seconds: int
+    max_unavailable: int | None
+    max_surge: int | None
     progress_deadline_seconds: int | None
+    update_policy: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.crd import sizing_request
+from plimsoll.controller.crd import FIXED, STAMPED, sizing_request
 
 if TYPE_CHECKING:
     from plimsoll.controller.crd.types import InferenceServer
@@ -56,7 +56,9 @@ def sizing_key(server: InferenceServer) -> str:
     affinity = spec.template.affinity or {}
     return digest(
         {
-            "mode": spec.sizing.mode,
+            # Auto and InPod ask the same question as Stamped, on another way; and the word was
+            # in the key before there were others.
+            "mode": FIXED if spec.sizing.mode == FIXED else STAMPED,
             "request": request_of(server),
             "model": [spec.model.claim_name, spec.model.sub_path, spec.model.file],
             "resource": spec.accelerator.resource,
