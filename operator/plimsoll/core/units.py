@@ -31,11 +31,12 @@ _SIZE_SUFFIXES: Final[dict[str, int]] = {
 }  # fmt: skip
 
 
-def parse_quantity(text: str | int) -> int:
+def parse_quantity(text: str | int, *, parts: int = 1) -> int:
     """Read a Kubernetes Quantity as a whole number, rounded up as Kubernetes rounds it.
 
     Args:
         text: For example ``"1Gi"``, ``"500M"``, ``"1.5e3"`` or an integer.
+        parts: Of how many parts the unit is counted in: 1000 reads CPUs as millicores.
 
     Returns:
         Bytes, or units of whatever the quantity counts.
@@ -60,7 +61,7 @@ def parse_quantity(text: str | int) -> int:
             f"{str(text)[:64]!r} has the unknown suffix {suffix!r}; use Ki, Mi, Gi, k, M or G"
         )
     digits, places = _digits(number)
-    return _bounded(ceil_div(digits * above, 10**places * below), str(text))
+    return _bounded(ceil_div(digits * above * parts, 10**places * below), str(text))
 
 
 def parse_size(text: str) -> int:

@@ -33,6 +33,22 @@ def test_quantities(text: str | int, amount: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "millicores"),
+    [
+        ("1", 1000),
+        (2, 2000),
+        ("250m", 250),
+        ("1.5", 1500),
+        ("100u", 1),
+        ("0.0015", 2),
+        ("1k", 10**6),
+    ],
+)
+def test_quantities_in_parts(text: str | int, millicores: int) -> None:
+    assert parse_quantity(text, parts=1000) == millicores
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
