@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from plimsoll.controller.cluster import (
+    ALL_PODS,
     DEPLOYMENTS,
     LEASES,
     MANAGED_SELECTOR,
@@ -146,6 +147,32 @@ class Scenarios:
         assert int(listing.version) >= version(listing.items[0])
         everywhere = await cluster.list(PODS)
         assert "ours" in [item["metadata"]["name"] for item in everywhere.items]
+
+    async def test_pages_hold_everybodys_pods_that_a_node_has(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        for number in range(3):
+            bound = pod(namespace, f"bound-{number}")
+            bound["metadata"]["labels"] = {}
+            bound["spec"]["nodeName"] = "no-such-node"
+            await cluster.create(bound)
+        await cluster.create(pod(namespace, "waits"))
+        fields = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        names: list[str] = []
+        token, pages = "", 0
+        while pages == 0 or token:
+            page = await cluster.page(ALL_PODS, fields=fields, limit=2, token=token)
+            assert len(page.items) <= 2
+            token, pages = page.more, pages + 1
+            names += [
+                item["metadata"]["name"]
+                for item in page.items
+                if item["metadata"]["namespace"] == namespace
+            ]
+        assert sorted(names) == ["bound-0", "bound-1", "bound-2"]
+        assert pages >= 2
+        one = await cluster.page(ALL_PODS, fields=f"metadata.namespace={namespace}", limit=9)
+        assert (len(one.items), one.more) == (4, "")
 
     async def test_apply_creates_changes_and_is_silent_without_a_change(
         self, cluster: Cluster, namespace: str

@@ -69,6 +69,8 @@ SERVERS = Resource(API_VERSION, KIND, "inferenceservers")
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments", selector=MANAGED_SELECTOR)
 SERVICES = Resource("v1", "Service", "services", selector=MANAGED_SELECTOR)
 PODS = Resource("v1", "Pod", "pods", selector=MANAGED_SELECTOR)
+ALL_PODS = Resource("v1", "Pod", "pods")
+"""Everybody's pods: only paged, for what they hold of the nodes; never streamed."""
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
@@ -135,6 +137,14 @@ class Listing:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a LIST: its objects, and the token of the next part ("" where this is the last)."""
+
+    items: Sequence[Object]
+    more: str
+
+
 class Cluster(Protocol):
     """The API server as the controller sees it. All methods may raise Retry and Refused."""
 
@@ -148,6 +158,22 @@ class Cluster(Protocol):
 
     async def list(self, resource: Resource, namespace: str | None = None) -> Listing:
         """All objects that match the resource's own selector."""
+        ...
+
+    async def page(
+        self, resource: Resource, *, fields: str = "", limit: int = 500, token: str = ""
+    ) -> Page:
+        """A part of the objects of all namespaces that match the resource's own selector.
+
+        Args:
+            resource: what to list.
+            fields: a field selector, evaluated by the API server.
+            limit: the most objects of one part.
+            token: of the part before; "" for the first.
+
+        Raises:
+            Retry: also where the list has expired since its first part: begin again.
+        """
         ...
 
     async def apply(self, obj: Object) -> Object:

@@ -25,6 +25,7 @@ from plimsoll.controller.cluster import (
     Conflict,
     Listing,
     Object,
+    Page,
     Refused,
     Resource,
     Retry,
@@ -46,6 +47,7 @@ _JSON_PATCH = "application/json-patch+json"
 # them because the projected token rotates and the file is read again.
 _LATER = frozenset({401, 408, 425, 429})
 _NOT_FOUND = 404
+_GONE = 410
 _UNPROCESSABLE = 422
 _CONFLICT = 409
 _ERROR = 400
@@ -105,6 +107,25 @@ class KubeCluster:
         query = [("labelSelector", resource.selector)] if resource.selector else []
         body = await self._must("GET", resource.path(namespace), query=query)
         return Listing(body.get("items") or [], str(body["metadata"].get("resourceVersion", "")))
+
+    async def page(
+        self, resource: Resource, *, fields: str = "", limit: int = 500, token: str = ""
+    ) -> Page:
+        """See `Cluster.page`."""
+        given = {
+            "labelSelector": resource.selector,
+            "fieldSelector": fields,
+            "limit": str(limit),
+            "continue": token,
+        }
+        query = [(name, value) for name, value in given.items() if value]
+        try:
+            body = await self._must("GET", resource.path(), query=query)
+        except Refused as refused:
+            if refused.status == _GONE:
+                raise Retry(refused.message) from refused
+            raise
+        return Page(body.get("items") or [], str(body["metadata"].get("continue") or ""))
 
     async def apply(self, obj: Object) -> Object:
         """See `Cluster.apply`."""

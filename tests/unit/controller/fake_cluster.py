@@ -24,6 +24,7 @@ from plimsoll.controller.cluster import (
     Conflict,
     Listing,
     Object,
+    Page,
     Refused,
     Resource,
     Retry,
@@ -86,6 +87,8 @@ class FakeCluster:
     down: bool = False
     writes: list[Write] = field(default_factory=list)
     reads: int = 0
+    unlistable: set[str] = field(default_factory=set)
+    """Kinds that the operator may not list."""
 
     def __post_init__(self) -> None:
         self.objects: dict[Where, Object] = {}
@@ -108,18 +111,20 @@ class FakeCluster:
 
     async def list(self, resource: Resource, namespace: str | None = None) -> Listing:
         self._read()
-        label, _, value = resource.selector.partition("=")
-        items = [
-            copy.deepcopy(obj)
-            for (kind, where, _), obj in sorted(self.objects.items())
-            if kind == resource.kind
-            and namespace in {None, where}
-            and (not label or (obj["metadata"].get("labels") or {}).get(label) == value)
-        ]
-        for item in items:
-            item.pop("apiVersion")  # as the real API does inside a List
-            item.pop("kind")
-        return Listing(items, str(self._last))
+        return Listing(self._listed(resource, namespace), str(self._last))
+
+    async def page(
+        self, resource: Resource, *, fields: str = "", limit: int = 500, token: str = ""
+    ) -> Page:
+        self._read()
+        if resource.kind in self.unlistable:
+            message = f'{resource.plural} is forbidden: cannot list resource "{resource.plural}"'
+            raise Refused(403, "Forbidden", message)
+        start = int(token or 0)
+        # Positions are tokens: nothing may change between two pages of one list.
+        found = [obj for obj in self._listed(resource, None) if _selected(obj, fields)]
+        end = start + limit
+        return Page(found[start:end], str(end) if end < len(found) else "")
 
     async def apply(self, obj: Object) -> Object:
         return self._write("apply", obj, lambda: self._apply(obj, FIELD_MANAGER))
@@ -190,6 +195,20 @@ class FakeCluster:
         return [obj for (k, _, _), obj in sorted(self.objects.items()) if k == kind]
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _listed(self, resource: Resource, namespace: str | None) -> Objects:
+        label, _, value = resource.selector.partition("=")
+        items = [
+            copy.deepcopy(obj)
+            for (kind, where, _), obj in sorted(self.objects.items())
+            if kind == resource.kind
+            and namespace in {None, where}
+            and (not label or (obj["metadata"].get("labels") or {}).get(label) == value)
+        ]
+        for item in items:
+            item.pop("apiVersion")  # as the real API does inside a List
+            item.pop("kind")
+        return items
 
     def _read(self) -> None:
         self.reads += 1
@@ -354,6 +373,20 @@ class FakeCluster:
 def _where(obj: Mapping[str, Any]) -> Where:
     metadata = obj["metadata"]
     return obj["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def _selected(obj: Object, fields: str) -> bool:
+    """Whether a field selector of ``path=value`` and ``path!=value`` terms holds."""
+    for term in filter(None, fields.split(",")):
+        path, unequal, value = term.partition("!=")
+        if not unequal:
+            path, _, value = term.partition("=")
+        found: Any = obj
+        for name in path.split("."):
+            found = (found or {}).get(name)
+        if ((found or "") == value) == bool(unequal):
+            return False
+    return True
 
 
 def _same(old: Object, new: Object) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from plimsoll.controller.cluster import (
+    ALL_PODS,
     DEPLOYMENTS,
     LEASES,
     NODES,
@@ -125,6 +126,35 @@ async def test_list_asks_for_our_children_only(api: ToyApi, kube: KubeCluster) -
     )
     await kube.list(SERVERS, "ns")
     assert api.requests[-1][2] == {}
+
+
+async def test_pages_of_everybodys_pods(api: ToyApi, kube: KubeCluster) -> None:
+    script(
+        api,
+        (200, {"metadata": {"continue": "t"}, "items": [POD]}),
+        (200, {"metadata": {}, "items": None}),
+    )
+    first = await kube.page(ALL_PODS, fields="spec.nodeName!=", limit=7)
+    assert (list(first.items), first.more) == ([POD], "t")
+    query = {"fieldSelector": "spec.nodeName!=", "limit": "7"}
+    assert api.requests[-1][:3] == ("GET", "/api/v1/pods", query)
+    last = await kube.page(ALL_PODS, fields="spec.nodeName!=", limit=7, token=first.more)
+    assert (list(last.items), last.more) == ([], "")
+    assert api.requests[-1][2] == {**query, "continue": "t"}
+    await kube.page(PODS)
+    label = "app.kubernetes.io/managed-by=plimsoll"
+    assert api.requests[-1][2] == {"labelSelector": label, "limit": "500"}
+
+
+async def test_a_list_that_expired_between_its_pages_is_begun_again(
+    api: ToyApi, kube: KubeCluster
+) -> None:
+    script(api, (410, {"reason": "Expired", "message": "The provided continue parameter is old."}))
+    with pytest.raises(Retry, match="continue parameter"):
+        await kube.page(ALL_PODS, token="t")
+    script(api, (403, {"reason": "Forbidden", "message": "no"}))
+    with pytest.raises(Refused):
+        await kube.page(ALL_PODS)
 
 
 async def test_apply_is_forced_and_signed(api: ToyApi, kube: KubeCluster) -> None:
