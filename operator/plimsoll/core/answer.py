@@ -133,6 +133,7 @@ class Fit:
             prefill_tokens=allocation.prefill_tokens,
             confidence=self.confidence,
             model_file=self.model_file,
+            pinned=allocation.pinned,
         )
 
     def document(self) -> dict[str, Any]:

@@ -10,25 +10,26 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from plimsoll.core.engines.base import Pinned
 from plimsoll.core.errors import ResultInvalid
 from plimsoll.core.strict import MAX_BYTES, MAX_DEVICES, MAX_TEXT, Reader, parse
+from plimsoll.core.terms import RESERVE_TERMS, Budget, DeviceClass, read_budget, read_class
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+__all__ = [
+    "CONFIDENCES", "END", "RESERVE_TERMS", "SCHEMA", "TOKEN_MEANINGS", "Budget", "DeviceClass",
+    "Failure", "Report", "decode", "encode", "is_model_file", "token_limit",
+]  # fmt: skip
 
 SCHEMA: Final = "plimsoll.dev/report.v1"
 END: Final = "plimsoll"
 
-#: Terms of the reserve, in the order in which people read them (design: a sum of named terms).
-RESERVE_TERMS: Final = (
-    "nonTorch", "activation", "workspace", "requestTables", "graphs",
-    "draft", "encoder", "lora", "fragmentation", "extra",
-)  # fmt: skip
 TOKEN_MEANINGS: Final = (
     "AllLayersFull", "FullAttentionPool", "ConcurrencyTimesContext", "BlocksPerGroup", "Ceiling",
 )  # fmt: skip
+#: Meanings of a number that no single size per token leads to: several pools share the bytes.
+_SHARED: Final = frozenset({"ConcurrencyTimesContext", "BlocksPerGroup"})
 CONFIDENCES: Final = ("exact", "calibrated", "estimated")
 
 _MAX_SEQUENCES: Final = 1 << 20
@@ -38,60 +39,12 @@ _REASON: Final = re.compile(r"[A-Z][A-Za-z]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """What makes two devices interchangeable for a number. Bytes as NVML reports them."""
-
-    product: str
-    total_bytes: int
-    mig: str | None
-    sharing: str | None
-    count: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON keys of the report."""
-        return {
-            "product": self.product,
-            "totalBytes": self.total_bytes,
-            "mig": self.mig,
-            "sharing": self.sharing,
-            "count": self.count,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Where every byte of one rank's device goes.
-
-    ``kv = free_after_init - weights - sum(reserve) - safety``, exact in integers; ``kv`` may be
-    negative when nothing fits. All values are bytes.
-    """
-
-    device_total: int
-    device_free: int
-    free_after_init: int
-    weights: int
-    reserve: Mapping[str, int]
-    safety: int
-    kv: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON keys of the report and of ``fit.v1``."""
-        return {
-            "deviceTotal": self.device_total,
-            "deviceFree": self.device_free,
-            "freeAfterInit": self.free_after_init,
-            "weights": self.weights,
-            "reserve": {term: self.reserve[term] for term in RESERVE_TERMS if term in self.reserve},
-            "safety": self.safety,
-            "kv": self.kv,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """A sizing that succeeded. Units: bytes and tokens.
 
     ``model_file`` is the file that was sized, relative to the model folder; None for whole folders.
+    ``pinned`` holds what becomes flags where that is more, or other, than tokens, sequences, context
+    and prefill; None where it is those four.
     """
 
     pod_uid: str
@@ -112,6 +65,7 @@ class Report:
     prefill_tokens: int
     confidence: str
     model_file: str | None = None
+    pinned: Pinned | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +133,10 @@ def decode(text: str, *, pod_uid: str, request_hash: str) -> Report | Failure:
     document = parse(text, f'"end":"{END}"}}')
     reader = Reader(document, "")
     failed = "error" in document
-    reader.keys(_FAILURE_KEYS if failed else _REPORT_KEYS)
+    if failed:
+        reader.keys(_FAILURE_KEYS)
+    else:
+        reader.keys(_REPORT_KEYS, _OPTIONAL_KEYS)
     if reader.text("schema", 64) != SCHEMA or reader.text("end", 16) != END:
         raise ResultInvalid(
             f"the result's schema or end marker is wrong; wanted {SCHEMA}", field="schema"
@@ -217,10 +174,12 @@ _REPORT_KEYS: Final = frozenset(
         *("maxSequences", "contextLength", "prefillTokens", "modelFile", "confidence", "end"),
     )
 )
+_OPTIONAL_KEYS: Final = frozenset({"pinned"})
 _FAILURE_KEYS: Final = frozenset((*_HEAD_KEYS, "error", "end"))
 
 
 def _report_document(report: Report) -> dict[str, Any]:
+    pinned = {} if report.pinned is None else {"pinned": report.pinned.to_mapping()}
     return {
         "schema": SCHEMA,
         "podUID": report.pod_uid,
@@ -239,6 +198,7 @@ def _report_document(report: Report) -> dict[str, Any]:
         "maxSequences": report.max_sequences,
         "contextLength": report.context_length,
         "prefillTokens": report.prefill_tokens,
+        **pinned,
         "modelFile": report.model_file,
         "confidence": report.confidence,
         "end": END,
@@ -274,52 +234,6 @@ def _clean(text: str | None) -> str | None:
     return "".join(c if c.isprintable() else " " for c in text)[:MAX_BYTES]
 
 
-def _read_class(reader: Reader) -> DeviceClass:
-    reader.keys(frozenset({"product", "totalBytes", "mig", "sharing", "count"}))
-    return DeviceClass(
-        product=reader.text("product"),
-        total_bytes=reader.integer("totalBytes", 1),
-        mig=reader.text_or_none("mig"),
-        sharing=reader.text_or_none("sharing"),
-        count=reader.integer("count", 1, MAX_DEVICES),
-    )
-
-
-def _read_budget(reader: Reader) -> Budget:
-    reader.keys(
-        frozenset(
-            {"deviceTotal", "deviceFree", "freeAfterInit", "weights", "reserve", "safety", "kv"}
-        )
-    )
-    terms = reader.child("reserve")
-    unknown = sorted(terms.document.keys() - set(RESERVE_TERMS))
-    if unknown:
-        raise ResultInvalid(
-            f"the result has the unknown reserve term {unknown[0][:MAX_TEXT]!r}",
-            field="budget.reserve",
-        )
-    budget = Budget(
-        device_total=reader.integer("deviceTotal", 1),
-        device_free=reader.integer("deviceFree", 1),
-        free_after_init=reader.integer("freeAfterInit", 1),
-        weights=reader.integer("weights", 1),
-        reserve={term: terms.integer(term) for term in terms.document},
-        safety=reader.integer("safety"),
-        kv=reader.integer("kv", 1),
-    )
-    if not budget.free_after_init <= budget.device_free <= budget.device_total:
-        raise ResultInvalid(
-            "the result has more free memory than memory", field="budget.deviceFree"
-        )
-    left = budget.free_after_init - budget.weights - sum(budget.reserve.values()) - budget.safety
-    if left != budget.kv:
-        raise ResultInvalid(
-            f"the result does not add up: kv is {budget.kv}, its terms leave {left}",
-            field="budget.kv",
-        )
-    return budget
-
-
 def _read_report(reader: Reader) -> Report:
     per_token = reader.child("perToken")
     per_token.keys(frozenset({"kvBytesPerRank"}))
@@ -327,11 +241,11 @@ def _read_report(reader: Reader) -> Report:
         pod_uid=reader.text("podUID"),
         request_hash=reader.text("requestHash"),
         model_digest=reader.text("modelDigest"),
-        device_class=_read_class(reader.child("class")),
+        device_class=read_class(reader.child("class")),
         driver=reader.text("driver"),
         devices=reader.texts("devices"),
         rank=reader.integer("rank", 0, MAX_DEVICES),
-        budget=_read_budget(reader.child("budget")),
+        budget=read_budget(reader.child("budget")),
         kv_bytes_per_rank=per_token.integer("kvBytesPerRank", 1),
         fixed_pools=reader.integer("fixedPools"),
         granule=reader.integer("granule", 1),
@@ -342,17 +256,56 @@ def _read_report(reader: Reader) -> Report:
         prefill_tokens=reader.integer("prefillTokens", 1),
         confidence=reader.choice("confidence", CONFIDENCES),
         model_file=_read_model_file(reader),
+        pinned=Pinned.from_mapping(reader.child("pinned").document)
+        if "pinned" in reader.document
+        else None,
     )
-    limit = token_limit(
-        report.budget.kv, report.fixed_pools, report.kv_bytes_per_rank, report.granule
-    )
+    _check_pinned(report)
+    _check_tokens(report)
+    return report
+
+
+def _check_pinned(report: Report) -> None:
+    """What becomes flags is what was reported, and within the budget.
+
+    Without this a number that adds up could stand beside flags that do not.
+    """
+    pinned = report.pinned
+    if pinned is None:
+        return
+    pool = (pinned.max_total_token_num, pinned.kv_cache_bytes, pinned.memory_fraction)
+    if pool == (None, None, None):
+        raise ResultInvalid("the result's pinned limits no pool", field="pinned")
+    for name, found, wanted in (
+        ("maxTotalTokenNum", pinned.max_total_token_num, report.max_total_token_num),
+        ("contextLength", pinned.context_length, report.context_length),
+        ("prefillTokens", pinned.prefill_tokens, report.prefill_tokens),
+    ):
+        if found not in {None, wanted}:
+            raise ResultInvalid(
+                f"the result pins {name} {found}, but reports {wanted}", field=f"pinned.{name}"
+            )
+    if pinned.kv_cache_bytes is not None and pinned.kv_cache_bytes > report.budget.kv:
+        raise ResultInvalid(
+            f"the result pins a pool of {pinned.kv_cache_bytes} bytes; its budget leaves {report.budget.kv}",
+            field="pinned.kvCacheBytes",
+        )
+
+
+def _check_tokens(report: Report) -> None:
+    """The number is what its own terms allow, wherever a token has one size."""
+    pinned, kv = report.pinned, report.budget.kv
+    if pinned is not None and pinned.kv_cache_bytes is not None:
+        if report.token_meaning in _SHARED and pinned.max_total_token_num is None:
+            return  # bytes are pinned, and were checked; the number only says what they are worth
+        kv = pinned.kv_cache_bytes
+    limit = token_limit(kv, report.fixed_pools, report.kv_bytes_per_rank, report.granule)
     if report.max_total_token_num > limit or report.max_total_token_num % report.granule:
         raise ResultInvalid(
             f"the result claims {report.max_total_token_num} tokens; its own terms allow {limit} "
             f"in steps of {report.granule}",
             field="maxTotalTokenNum",
         )
-    return report
 
 
 def is_model_file(name: str) -> bool:
@@ -386,7 +339,7 @@ def _read_failure(reader: Reader) -> Failure:
         model_digest=reader.text_or_none("modelDigest"),
         device_class=None
         if reader.document["class"] is None
-        else _read_class(reader.child("class")),
+        else read_class(reader.child("class")),
         driver=reader.text_or_none("driver"),
         devices=reader.texts("devices"),
         rank=reader.integer("rank", 0, MAX_DEVICES),

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from plimsoll.core.errors import ResultInvalid
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Mapping
 
 MAX_BYTES: Final = 2048
 MAX_TEXT: Final = 128
 MAX_DEVICES: Final = 64
-_MAX_INT: Final = 1 << 53  # beyond it JSON readers of other languages lose digits
+MAX_INT: Final = 1 << 53  # beyond it JSON readers of other languages lose digits
 
 
 def parse(text: str, end: str) -> dict[str, Any]:
@@ -70,10 +71,11 @@ class Reader:
     document: Mapping[str, Any]
     path: str
 
-    def keys(self, wanted: frozenset[str]) -> None:
+    def keys(self, wanted: frozenset[str], optional: frozenset[str] = frozenset()) -> None:
         """Exactly these keys: a missing one hides a number, a further one hides a message."""
-        if self.document.keys() != wanted:
-            odd = min(self.document.keys() ^ wanted)
+        odd_keys = (self.document.keys() - optional) ^ wanted
+        if odd_keys:
+            odd = min(odd_keys)
             raise ResultInvalid(
                 f"the result lacks or adds the key {self._name(odd)!r}", field=self._name(odd)
             )
@@ -85,7 +87,7 @@ class Reader:
             raise self._wrong(key, "an object")
         return Reader(value, self._name(key) + ".")
 
-    def integer(self, key: str, least: int = 0, most: int = _MAX_INT) -> int:
+    def integer(self, key: str, least: int = 0, most: int = MAX_INT) -> int:
         """An integer in ``[least, most]``."""
         value = self.document[key]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -102,6 +104,13 @@ class Reader:
     def text_or_none(self, key: str, most: int = MAX_TEXT) -> str | None:
         """Printable text, or null."""
         return None if self.document[key] is None else self.text(key, most)
+
+    def word(self, key: str, form: re.Pattern[str], wanted: str) -> str:
+        """Text of this form, which ``wanted`` describes."""
+        value = self.text(key)
+        if not form.fullmatch(value):
+            raise self._wrong(key, wanted)
+        return value
 
     def choice(self, key: str, choices: tuple[str, ...]) -> str:
         """One of these words."""

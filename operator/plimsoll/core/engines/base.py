@@ -6,8 +6,11 @@ write (``pinned_args``, ``serve_args``), and how many tokens a given device hold
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from plimsoll.core.strict import MAX_INT, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +20,33 @@ if TYPE_CHECKING:
     from plimsoll.core.errors import DoesNotFit
     from plimsoll.core.request import SizingRequest
     from plimsoll.core.weights import Manifest, RankWeights
+
+#: Attribute of ``Pinned`` -> JSON key, least and most value.
+_PINNED_NUMBERS: Final[Mapping[str, tuple[str, int, int]]] = {
+    "max_total_token_num": ("maxTotalTokenNum", 1, MAX_INT),
+    "max_sequences": ("maxSequences", 1, 1 << 20),
+    "context_length": ("contextLength", 1, MAX_INT),
+    "prefill_tokens": ("prefillTokens", 1, MAX_INT),
+    "kv_cache_bytes": ("kvCacheBytes", 1, MAX_INT),
+    "block_tokens": ("blockTokens", 1, MAX_INT),
+    "graph_batch": ("graphBatch", 0, 1 << 20),
+}
+#: Attribute of ``Pinned`` -> JSON key, its form, and the form in words. Both end in a command line.
+_PINNED_WORDS: Final[Mapping[str, tuple[str, re.Pattern[str], str]]] = {
+    "memory_fraction": (
+        "memoryFraction",
+        re.compile(r"0\.(?!0+$)[0-9]{1,6}"),
+        "a decimal text between 0 and 1 of at most 6 places",
+    ),
+    "state_dtype": (
+        "stateDType",
+        re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,31}"),
+        "a word of letters, digits, '_' and '.'",
+    ),
+}
+_PINNED_KEYS: Final[Mapping[str, str]] = {
+    attribute: row[0] for attribute, row in (*_PINNED_NUMBERS.items(), *_PINNED_WORDS.items())
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +74,33 @@ class Pinned:
     block_tokens: int | None = None
     graph_batch: int | None = None
     state_dtype: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON keys of the report and of the status; what is None is left out."""
+        pairs = ((key, getattr(self, attribute)) for attribute, key in _PINNED_KEYS.items())
+        return {key: value for key, value in pairs if value is not None}
+
+    @classmethod
+    def from_mapping(cls, document: Mapping[str, Any], path: str = "pinned.") -> Pinned:
+        """Read what ``to_mapping`` wrote, trusting nothing: these values become a command line.
+
+        Args:
+            document: JSON object; an absent key is None.
+            path: Where it stands, for messages; with the final dot.
+
+        Raises:
+            ResultInvalid: An unknown key, or a value of another type, range or form; names the key.
+        """
+        reader = Reader(document, path)
+        reader.keys(frozenset(), frozenset(_PINNED_KEYS.values()))
+        values: dict[str, Any] = {}
+        for attribute, (key, least, most) in _PINNED_NUMBERS.items():
+            if key in document:
+                values[attribute] = reader.integer(key, least, most)
+        for attribute, (key, form, wanted) in _PINNED_WORDS.items():
+            if key in document:
+                values[attribute] = reader.word(key, form, wanted)
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
