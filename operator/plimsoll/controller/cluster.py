@@ -210,6 +210,26 @@ class Cluster(Protocol):
         """Make the status exactly this one, whoever owns what is there; as `patch_status`."""
         ...
 
+    async def pod_log(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        *,
+        limit_bytes: int,
+        tail_lines: int | None = None,
+    ) -> str | None:
+        """The log of a container's current run, or None where there is no such pod or log yet.
+
+        Args:
+            namespace: of the pod.
+            name: of the pod.
+            container: of the pod.
+            limit_bytes: where the text is cut.
+            tail_lines: only the last lines; default: from the start of what the node still keeps.
+        """
+        ...
+
     async def create_event(self, obj: Object) -> bool:
         """Create an Event; False where one of that name exists (events may not be read)."""
         ...

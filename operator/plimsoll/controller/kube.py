@@ -20,6 +20,7 @@ from plimsoll.controller.cluster import (
     API_VERSION,
     EVENTS,
     FIELD_MANAGER,
+    PODS,
     STATUS_MANAGER,
     Cluster,
     Conflict,
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "Conflict", "KubeCluster", "Refused", "Retry", "connect", "outcome_of"]
 
 REQUEST_SECONDS = 30.0
+LOG_SECONDS = 5.0
+"""A log passes through the kubelet, which may be away; nobody waits for it as for an answer."""
+
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
@@ -218,6 +222,28 @@ class KubeCluster:
             # That is how the API answers a test that does not hold.
             raise Conflict(refused.message) from refused
 
+    async def pod_log(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        *,
+        limit_bytes: int,
+        tail_lines: int | None = None,
+    ) -> str | None:
+        """See `Cluster.pod_log`."""
+        query = [("container", container), ("limitBytes", str(limit_bytes))]
+        if tail_lines is not None:
+            query.append(("tailLines", str(tail_lines)))
+        path = PODS.path(namespace, name, "log")
+        status, raw, headers = await self._send("GET", path, query=query, timeout=LOG_SECONDS)
+        if status < _ERROR:
+            return raw[:limit_bytes].decode(errors="replace")
+        # 400 is the answer while the container has not started.
+        if status in {_ERROR, _NOT_FOUND}:
+            return None
+        raise outcome_of(status, _parse(raw) or {}, headers.get("Retry-After"))
+
     async def create_event(self, obj: Object) -> bool:
         """See `Cluster.create_event`."""
         try:
@@ -249,6 +275,33 @@ class KubeCluster:
         missing_ok: bool = False,
     ) -> Object | None:
         """Send one request; None for a 404 where ``missing_ok``."""
+        status, raw, headers = await self._send(
+            method, path, query=query, body=body, content_type=content_type
+        )
+        parsed = _parse(raw)
+        if status < _ERROR:
+            if parsed is None:
+                raise Retry(f"{method} {path}: HTTP {status} with a broken body")
+            return parsed
+        if status == _NOT_FOUND and missing_ok:
+            return None
+        raise outcome_of(status, parsed or {}, headers.get("Retry-After"))
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: Object | Sequence[Object] | None = None,
+        content_type: str = _JSON,
+        timeout: float | None = None,  # noqa: ASYNC109  # handed on to the client
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """Send one request; its code, body and headers.
+
+        Raises:
+            Retry: no answer came.
+        """
         try:
             request = await self._client.param_serialize(
                 method,
@@ -258,18 +311,13 @@ class KubeCluster:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            response = await self._client.call_api(*request, _request_timeout=self._timeout)
+            response = await self._client.call_api(
+                *request, _request_timeout=timeout or self._timeout
+            )
             raw = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Retry(f"{method} {path}: {type(error).__name__}: {error}") from error
-        parsed = _parse(raw)
-        if response.status < _ERROR:
-            if parsed is None:
-                raise Retry(f"{method} {path}: HTTP {response.status} with a broken body")
-            return parsed
-        if response.status == _NOT_FOUND and missing_ok:
-            return None
-        raise outcome_of(response.status, parsed or {}, response.headers.get("Retry-After"))
+        return response.status, raw, response.headers
 
 
 def _parse(raw: bytes) -> Object | None:

@@ -87,6 +87,7 @@ class FakeCluster:
     down: bool = False
     writes: list[Write] = field(default_factory=list)
     reads: int = 0
+    logs: dict[Where, str | Exception] = field(default_factory=dict)  # namespace, pod, container
     unlistable: set[str] = field(default_factory=set)
     """Kinds that the operator may not list."""
 
@@ -148,6 +149,25 @@ class FakeCluster:
 
     async def replace_status(self, obj: Object) -> Object | None:
         return self._write("status", obj, lambda: self._replace_status(obj))
+
+    async def pod_log(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        *,
+        limit_bytes: int,
+        tail_lines: int | None = None,
+    ) -> str | None:
+        self._read()
+        text = self.logs.get((namespace, name, container))
+        if isinstance(text, Exception):
+            raise text
+        if text is None or ("Pod", namespace, name) not in self.objects:
+            return None
+        if tail_lines is not None:
+            text = "".join(text.splitlines(keepends=True)[-tail_lines:])
+        return text.encode()[:limit_bytes].decode(errors="replace")
 
     async def create_event(self, obj: Object) -> bool:
         return self._write("event", obj, lambda: self._create_event(obj))

@@ -214,6 +214,33 @@ async def test_replace_carries_the_version(api: ToyApi, kube: KubeCluster) -> No
     assert api.requests[-1][3]["metadata"]["resourceVersion"] == "3"
 
 
+async def test_a_log_is_text_and_bounded(api: ToyApi, kube: KubeCluster) -> None:
+    async def log(_: web.Request) -> web.Response:
+        return web.Response(body=b"tokens: 7\n\xff" + b"x" * 100)
+
+    api.answer = log
+    assert await kube.pod_log("ns", "p", "server", limit_bytes=12) == "tokens: 7\n\ufffdx"
+    method, path, query, _ = api.requests[-1]
+    assert (method, path) == ("GET", "/api/v1/namespaces/ns/pods/p/log")
+    assert query == {"container": "server", "limitBytes": "12"}
+    await kube.pod_log("ns", "p", "server", limit_bytes=12, tail_lines=3)
+    assert api.requests[-1][2]["tailLines"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(404, None), (400, None), (403, Refused), (500, Retry), (429, Retry)]
+)
+async def test_a_log_that_does_not_come(
+    api: ToyApi, kube: KubeCluster, status: int, outcome: type[Exception] | None
+) -> None:
+    script(api, (status, {"reason": "Why", "message": "because"}))
+    if outcome is None:
+        assert await kube.pod_log("ns", "p", "server", limit_bytes=9) is None
+    else:
+        with pytest.raises(outcome, match="because"):
+            await kube.pod_log("ns", "p", "server", limit_bytes=9)
+
+
 async def test_a_reset_a_refused_connection_and_a_cut_body_are_for_later(
     api: ToyApi, kube: KubeCluster
 ) -> None:
@@ -237,7 +264,9 @@ async def test_a_reset_a_refused_connection_and_a_cut_body_are_for_later(
         await kube.get(PODS, "ns", "p")
 
 
-async def test_a_silent_server_is_for_later(api: ToyApi, tmp_path: Path) -> None:
+async def test_a_silent_server_is_for_later(
+    api: ToyApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import asyncio  # noqa: PLC0415  # only this test waits
 
     async def silent(_: web.Request) -> web.Response:
@@ -251,6 +280,10 @@ async def test_a_silent_server_is_for_later(api: ToyApi, tmp_path: Path) -> None
         api.answer = silent
         with pytest.raises(Retry, match="Timeout"):
             await kube.get(PODS, "ns", "p")
+        kube._timeout = 30
+        monkeypatch.setattr("plimsoll.controller.kube.LOG_SECONDS", 0.05)
+        with pytest.raises(Retry, match="Timeout"):
+            await kube.pod_log("ns", "p", "server", limit_bytes=9)
 
 
 async def test_served_tells_whether_the_crd_is_there(api: ToyApi, kube: KubeCluster) -> None:

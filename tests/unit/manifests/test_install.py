@@ -20,6 +20,7 @@ RIGHTS = {
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch"},
     ("", "services"): {"get", "list", "watch", "create", "patch"},
     ("", "pods"): {"get", "list", "watch", "create", "delete"},
+    ("", "pods/log"): {"get"},
     ("", "nodes"): {"get"},
     ("", "events"): {"create", "patch"},
 }
