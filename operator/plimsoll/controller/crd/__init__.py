@@ -19,7 +19,7 @@ from plimsoll.controller.crd.fields import (
     Fields,
     InvalidSpec,
     invalid,
-    quantity,
+    optional_quantity,
 )
 from plimsoll.controller.crd.rollout import DAY, parse_rollout
 from plimsoll.controller.crd.sizing import KV_CACHE_DTYPES, MAX_TOKENS, parse_sizing
@@ -60,6 +60,10 @@ __all__ = [
 # Engines whose split over several devices cannot be sized yet, and those that serve one named file.
 SINGLE_DEVICE: Final = frozenset({"LlamaCpp"})
 ONE_FILE: Final = frozenset({"LlamaCpp"})
+# In what unit an engine's command line takes the size of its pool. The others take a share of the
+# memory that they find free, which no number of the user's stands for.
+TAKES_TOKENS: Final = frozenset({"LightLLM", "SGLang", "LlamaCpp"})
+TAKES_BYTES: Final = frozenset({"VLLM"})
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
@@ -197,6 +201,29 @@ def _check_engine_fits(spec: Spec) -> None:
             f"given: engine {name} serves one file, and in sizing.mode Fixed nothing looks for it"
         )
         raise invalid("spec.model.file", None, need)
+    _check_pool_fits(name, spec.sizing)
+
+
+def _check_pool_fits(engine: str, sizing: Sizing) -> None:
+    """Refuses a size of the pool that this engine's command line has no place for.
+
+    It would be dropped without a word, and the engine would take what it finds.
+    """
+    if engine in TAKES_TOKENS and sizing.kv_cache_bytes is not None:
+        need = (
+            f"left out with engine {engine}, which takes tokens: set spec.sizing.maxTotalTokenNum"
+        )
+        raise invalid("spec.sizing.kvCacheBytes", sizing.kv_cache_bytes, need)
+    if sizing.mode != FIXED or engine in TAKES_TOKENS:
+        return
+    if engine not in TAKES_BYTES:
+        need = (
+            f"left out with engine {engine}, which takes a share of the free memory and no number"
+        )
+        raise invalid("spec.sizing.mode", sizing.mode, need)
+    if sizing.kv_cache_bytes is None:
+        need = f"given in spec.sizing.mode Fixed: engine {engine} takes bytes, not tokens"
+        raise invalid("spec.sizing.kvCacheBytes", None, need)
 
 
 def _model(model: Fields, name: str) -> Model:
@@ -328,11 +355,7 @@ def _accelerator(accelerator: Fields) -> Accelerator:
         count=accelerator.integer("count", 1, MAX_DEVICES, default=1),
         products=products,
         class_label_keys=keys,
-        memory_budget=quantity(
-            accelerator.at("memoryBudget"), accelerator.get("memoryBudget", 0), least=1
-        )
-        if accelerator.has("memoryBudget")
-        else None,
+        memory_budget=optional_quantity(accelerator, "memoryBudget"),
     )
 
 

@@ -215,6 +215,11 @@ def quantity(path: str, value: object, *, least: int) -> int:
     return number
 
 
+def optional_quantity(parent: Fields, name: str) -> int | None:
+    """The Quantity ``name``, of at least 1, in whole units; None when it is absent."""
+    return quantity(parent.at(name), parent.get(name, None), least=1) if parent.has(name) else None
+
+
 def _text(path: str, value: object, limit: int, pattern: str, need: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= limit:
         raise invalid(path, value, f"{need} of 1 to {limit} characters")

@@ -44,10 +44,13 @@ def parse_rollout(spec: Fields) -> Rollout:
         progress_deadline_seconds=rollout.integer("progressDeadlineSeconds", 1, DAY),
         update_policy=rollout.choice("updatePolicy", UPDATE_POLICIES, ON_SPEC_CHANGE),
     )
-    for name, value in (("maxSurge", found.max_surge), ("maxUnavailable", found.max_unavailable)):
-        if value is not None and found.strategy != ROLLING_UPDATE:
-            need = "left out unless spec.rollout.strategy is RollingUpdate"
-            raise invalid(rollout.at(name), value, need)
+    counted = found.max_surge is not None or found.max_unavailable is not None
+    if counted and found.strategy != ROLLING_UPDATE:
+        need = (
+            "RollingUpdate where maxSurge or maxUnavailable is given; leave those out to let the "
+            "free GPUs decide"
+        )
+        raise invalid(rollout.at("strategy"), found.strategy, need)
     if found.max_surge == 0 and found.max_unavailable == 0:
         need = "at least 1 where maxSurge is 0, or no server could ever be replaced"
         raise invalid(rollout.at("maxUnavailable"), 0, need)

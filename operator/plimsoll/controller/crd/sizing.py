@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.controller.crd.fields import Fields, InvalidSpec, invalid, quantity
+from plimsoll.controller.crd.fields import (
+    Fields,
+    InvalidSpec,
+    invalid,
+    optional_quantity,
+    quantity,
+)
 from plimsoll.controller.crd.types import AUTO, FIXED, INPOD, NVML, STAMPED, OnOutOfMemory, Sizing
 from plimsoll.core.units import GIB
 
@@ -20,10 +26,10 @@ OUT_OF_MEMORY_ACTIONS: Final = (SHRINK, "None")
 # In the spelling of core.dtypes; what each engine stores its cache in.
 KV_CACHE_DTYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "LightLLM": ("auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4"),
-    "VLLM": ("auto", "bf16", "fp16", "fp8"),
-    "SGLang": ("auto", "bf16", "fp16", "fp8"),
+    "VLLM": ("auto", "bf16", "fp16", "fp8", "nvfp4"),
+    "SGLang": ("auto", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"),
     "TGI": ("auto", "bf16", "fp16", "fp8"),
-    "TensorRTLLM": ("auto", "bf16", "fp16", "fp8"),
+    "TensorRTLLM": ("auto", "bf16", "fp16", "fp8", "nvfp4"),
     "LlamaCpp": (
         "auto", "bf16", "fp16", "fp32", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl",
     ),
@@ -54,7 +60,7 @@ def parse_sizing(spec: Fields, engine: str) -> Sizing:
         probe=sizing.choice("probe", PROBES) if sizing.has("probe") else None,
         max_total_token_num=sizing.integer("maxTotalTokenNum", 1, MAX_TOKENS),
         min_total_token_num=sizing.integer("minTotalTokenNum", 1, MAX_TOKENS),
-        kv_cache_bytes=_bytes(sizing, "kvCacheBytes"),
+        kv_cache_bytes=optional_quantity(sizing, "kvCacheBytes"),
         context_length=sizing.integer("contextLength", 1, MAX_TOKENS),
         prefill_tokens=sizing.integer("prefillTokens", 1, MAX_TOKENS),
         max_concurrent_requests=sizing.integer("maxConcurrentRequests", 1, 65_536),
@@ -91,10 +97,6 @@ def _on_out_of_memory(sizing: Fields) -> OnOutOfMemory:
         min_step=quantity(found.at("minStep"), found.get("minStep", GIB), least=1),
         max_steps=found.integer("maxSteps", 0, 16, default=3),
     )
-
-
-def _bytes(sizing: Fields, name: str) -> int | None:
-    return quantity(sizing.at(name), sizing.get(name, 0), least=1) if sizing.has(name) else None
 
 
 def _state_dtype(sizing: Fields) -> str | None:
