@@ -171,24 +171,29 @@ class Endpoint:
         kind: ``metrics`` (Prometheus text) or ``json``.
         fields: Name there -> field of Reading. In metrics ``name`` or ``name{label}``; in JSON
             keys joined by dots.
+        evidence: False where the number is the flag as it was given, not what the engine made of it.
     """
 
     path: str
     kind: str
     fields: Mapping[str, str]
+    evidence: bool = True
 
 
 _CACHE_INFO: Final = "vllm:cache_config_info"
 #: In the order in which they are worth asking.
 ENDPOINTS: Final[Mapping[str, tuple[Endpoint, ...]]] = {
-    # Its start arguments may lack a profiled number, its metrics have no pool: the log is better.
-    "LightLLM": (Endpoint("/get_server_info", "json", {"max_total_token_num": "tokens"}),),
+    # Its start arguments repeat the flag or lack the number, its metrics have no pool: the log tells.
+    "LightLLM": (
+        Endpoint("/get_server_info", "json", {"max_total_token_num": "tokens"}, evidence=False),
+    ),
     "SGLang": (
         Endpoint("/server_info", "json", {"max_total_num_tokens": "tokens"}),
         Endpoint("/get_server_info", "json", {"max_total_num_tokens": "tokens"}),
         Endpoint("/metrics", "metrics", {"sglang:max_total_num_tokens": "tokens"}),
     ),
-    # Nothing at all with --disable-log-stats. The token label exists in 0.32 and newer.
+    # Nothing at all with --disable-log-stats. The token label exists in 0.32 and newer. Of these only
+    # the bytes are the setting, and not what was made of it.
     "VLLM": (
         Endpoint(
             "/metrics",
