@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from plimsoll.controller.crd import parse
-from tests.unit.manifests.samples import MANIFESTS, full, minimal, put, schema, walk
+from tests.unit.manifests.rules import RULES, case
+from tests.unit.manifests.samples import IN_BYTES, MANIFESTS, full, minimal, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,106 +23,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.contract
 
 ISRV = "inferenceservers.plimsoll.dev"
-ENV = "spec.engine.env"
-CLAIM = "spec.model.source.persistentVolumeClaim"
-RESOURCES = "spec.template.resources"
-KEYS = "may not set plimsoll.dev/ keys or app.kubernetes.io/managed-by, which Plimsoll sets itself"
-LABEL_KEY = "every key must be a label key such as example.com/team"
-RELATIVE = 'must be a relative path without ".."'
-NO_DOLLAR = 'may not hold "$", a backslash or control characters'
-TAKEN_MOUNT = "may not be / and may not lie in /dev, /etc, /plimsoll, /proc, /sys or /var/run"
-TAKEN_ENV = (
-    "may not be NVIDIA_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES or PLIMSOLL_*, "
-    "which the device plugin and Plimsoll set"
-)
-ONE_VALUE = "must have exactly one of value and valueFrom"
-NAME = (
-    "metadata.name must be a DNS label that starts with a letter and has at most 52 characters, "
-    "so that the names derived from it fit"
-)
-TENSOR = (
-    "parallelism.tensor must equal accelerator.count: tensor parallelism is the only kind yet, "
-    "so other devices would idle; leave it out to follow the count"
-)
-REFERENCE = {"secretKeyRef": {"name": "s", "key": "k"}}
-DTYPES = (
-    "the engine does not know this kvCacheDType: LightLLM knows auto, bf16, fp16, fp32, fp8, int8, int4; "
-    "LlamaCpp knows auto, bf16, fp16, fp32, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl"
-)
-AT_LEAST_0 = "must be a quantity of at least 0, such as 500m or 16Gi"
-
-# (field that is set, its value, field that the answer names, message of the rule)
-RULES: list[tuple[str, object, str, str]] = [
-    ("metadata.name", "a" * 53, "metadata.name", NAME),
-    ("metadata.name", "7b", "metadata.name", NAME),
-    ("metadata.name", "a.b", "metadata.name", NAME),
-    ("spec.model.source", {}, "spec.model.source",
-     "model.source needs exactly one source; this version knows persistentVolumeClaim"),
-    (f"{CLAIM}.subPath", "/abs", f"{CLAIM}.subPath", RELATIVE),
-    (f"{CLAIM}.subPath", "a/../..", f"{CLAIM}.subPath", RELATIVE),
-    (f"{CLAIM}.subPath", "$(HOME)", f"{CLAIM}.subPath", NO_DOLLAR),
-    ("spec.model.file", "..", "spec.model.file", RELATIVE),
-    ("spec.model.file", "a b", "spec.model.file", "may hold only letters, digits and - . _ /"),
-    ("spec.model.servedName", "--api-key", "spec.model.servedName",
-     "must begin with a letter or digit and hold only letters, digits and - . _ / : @ +"),
-    ("spec.model.mountPath", "models", "spec.model.mountPath", 'must be an absolute path without ".." and ":"'),
-    ("spec.model.mountPath", "/a/../b", "spec.model.mountPath", 'must be an absolute path without ".." and ":"'),
-    ("spec.model.mountPath", "/a:b", "spec.model.mountPath", 'must be an absolute path without ".." and ":"'),
-    ("spec.model.mountPath", "/$(A)", "spec.model.mountPath", NO_DOLLAR),
-    ("spec.model.mountPath", "/", "spec.model.mountPath", TAKEN_MOUNT),
-    ("spec.model.mountPath", "/dev/shm", "spec.model.mountPath", TAKEN_MOUNT),
-    ("spec.model.mountPath", "/plimsoll", "spec.model.mountPath", TAKEN_MOUNT),
-    ("spec.engine.image", "a b", "spec.engine.image", "must be an image reference without blanks"),
-    ("spec.engine.version", "v 1", "spec.engine.version", "must be a version such as 1.2.0"),
-    (ENV, [{"name": "A=B", "value": "1"}], f"{ENV}[0].name", "must be the name of an environment variable"),
-    (ENV, [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], f"{ENV}[0].name", TAKEN_ENV),
-    (ENV, [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}], f"{ENV}[0].name", TAKEN_ENV),
-    (ENV, [{"name": "PLIMSOLL_TOKENS", "value": "9"}], f"{ENV}[0].name", TAKEN_ENV),
-    (ENV, [{"name": "A"}], f"{ENV}[0]", ONE_VALUE),
-    (ENV, [{"name": "A", "value": "", "valueFrom": REFERENCE}], f"{ENV}[0]", ONE_VALUE),
-    ("spec.accelerator.resource", "cpu", "spec.accelerator.resource",
-     "must be an extended resource such as nvidia.com/gpu"),
-    ("spec.accelerator", {"products": ["H100"], "classLabelKeys": []}, "spec.accelerator.classLabelKeys",
-     "products are values of the class label, so classLabelKeys needs at least one key"),
-    ("spec.parallelism.tensor", 2, "spec.parallelism.tensor", TENSOR),
-    ("spec.sizing.kvCacheDType", "q8_0", "spec.sizing.kvCacheDType", DTYPES),
-    ("spec.sizing.mode", "Fixed", "spec.sizing.maxTotalTokenNum",
-     "mode Fixed needs maxTotalTokenNum, the number to serve with"),
-    ("spec.sizing", {"minTotalTokenNum": 2, "maxTotalTokenNum": 1}, "spec.sizing.minTotalTokenNum",
-     "minTotalTokenNum may not exceed maxTotalTokenNum"),
-    ("spec.sizing.extraReserve", "-1Gi", "spec.sizing.extraReserve", "must be a quantity of at least 0, such as 2Gi"),
-    ("spec.sizing.extraReserve", -1, "spec.sizing.extraReserve", "must be a quantity of at least 0, such as 2Gi"),
-    ("spec.sizing.extraReserve", "2 GB", "spec.sizing.extraReserve", "must be a quantity of at least 0, such as 2Gi"),
-    ("spec.service.labels", {"plimsoll.dev/server": "x"}, "spec.service.labels", KEYS),
-    ("spec.service.annotations", {"plimsoll.dev/x": "x"}, "spec.service.annotations", KEYS),
-    ("spec.service.annotations", {"a b": "x"}, "spec.service.annotations", LABEL_KEY),
-    ("spec.template.labels", {"plimsoll.dev/sizing-for": "x"}, "spec.template.labels", KEYS),
-    ("spec.template.labels", {"app.kubernetes.io/managed-by": "Helm"}, "spec.template.labels", KEYS),
-    ("spec.template.annotations", {"plimsoll.dev/x": "x"}, "spec.template.annotations", KEYS),
-    ("spec.template.nodeSelector", {"-a": "x"}, "spec.template.nodeSelector", LABEL_KEY),
-    ("spec.template.sharedMemory.sizeLimit", "0", "spec.template.sharedMemory.sizeLimit",
-     "must be a quantity above 0, such as 2Gi"),
-    (f"{RESOURCES}.limits", {"nvidia.com/gpu": 1}, f"{RESOURCES}.limits",
-     "may hold only cpu, memory and ephemeral-storage; GPUs come from spec.accelerator"),
-    (f"{RESOURCES}.requests", {"cpu": "-1"}, f"{RESOURCES}.requests[cpu]", AT_LEAST_0),
-    (f"{RESOURCES}.requests", {"memory": "much"}, f"{RESOURCES}.requests[memory]", AT_LEAST_0),
-    (RESOURCES, {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}, f"{RESOURCES}.requests",
-     "a request may not exceed its limit"),
-]  # fmt: skip
-
-# As RULES, with engine LlamaCpp.
-LLAMA_RULES: list[tuple[str, object, str, str]] = [
-    ("spec.accelerator.count", 2, "spec.accelerator.count",
-     "engine LlamaCpp needs accelerator.count 1: a model split over several of its devices cannot be sized yet"),
-    ("spec.sizing.kvCacheDType", "int8", "spec.sizing.kvCacheDType", DTYPES),
-    ("spec.sizing", {"mode": "Fixed", "maxTotalTokenNum": 1}, "spec.model.file",
-     "engine LlamaCpp serves one file, and in sizing.mode Fixed nothing looks for it, so model.file is needed"),
-]  # fmt: skip
-
 # Bounds and types of the schema, in the API server's own words.
 BOUNDS: list[tuple[str, object, str]] = [
-    ("spec.engine.type", "VLLM", 'Unsupported value: "VLLM": supported values: "LightLLM", "LlamaCpp"'),
-    ("spec.sizing.mode", "InPod", 'supported values: "Stamped", "Fixed"'),
+    ("spec.engine.type", "Ollama",
+     'Unsupported value: "Ollama": supported values: "LightLLM", "VLLM", "SGLang", "TGI", "TensorRTLLM", "LlamaCpp"'),
+    ("spec.sizing.mode", "Auto", 'supported values: "Stamped", "InPod", "Fixed"'),
+    ("spec.sizing.probe", "CUDA", 'supported values: "NVML", "Torch"'),
     ("spec.sizing.kvCacheDType", "int2", "spec.sizing.kvCacheDType: Unsupported value"),
     ("spec.accelerator.count", 0, "spec.accelerator.count in body should be greater than or equal to 1"),
     ("spec.replicas", -1, "spec.replicas in body should be greater than or equal to 0"),
@@ -134,7 +41,17 @@ BOUNDS: list[tuple[str, object, str]] = [
     ("spec.template.hostNetwork", True, 'unknown field "spec.template.hostNetwork"'),
     ("spec.template.serviceAccountName", "x", 'unknown field "spec.template.serviceAccountName"'),
     ("spec.engine.env", [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "a"}}}], "unknown field"),
-    ("spec.sizing.probe", "Torch", 'unknown field "spec.sizing.probe"'),
+    ("spec.sizing.tokens", 1, 'unknown field "spec.sizing.tokens"'),
+    ("spec.sizing.stateDType", "fp8", 'supported values: "auto", "bf16", "fp16", "fp32"'),
+    ("spec.sizing.prefixCaching", "no", "spec.sizing.prefixCaching in body must be of type boolean"),
+    ("spec.sizing.onOutOfMemory.action", "Grow", 'supported values: "Shrink", "None"'),
+    ("spec.sizing.onOutOfMemory.stepPercent", 0, "stepPercent in body should be greater than or equal to 1"),
+    ("spec.sizing.onOutOfMemory.stepPercent", 51, "stepPercent in body should be less than or equal to 50"),
+    ("spec.sizing.onOutOfMemory.maxSteps", 17, "maxSteps in body should be less than or equal to 16"),
+    ("spec.rollout.strategy", "Auto", 'supported values: "Recreate", "RollingUpdate"'),
+    ("spec.rollout.updatePolicy", "Never", 'supported values: "OnSpecChange", "WithOperator"'),
+    ("spec.rollout", {"strategy": "RollingUpdate", "maxSurge": -1}, "maxSurge in body should be greater than or equal"),
+    ("spec.rollout", {"strategy": "RollingUpdate", "maxUnavailable": "25%"}, "maxUnavailable in body must be of type"),
 ]  # fmt: skip
 
 STATUS: dict[str, Any] = {
@@ -146,6 +63,7 @@ STATUS: dict[str, Any] = {
     "capacity": {
         "maxTotalTokenNum": 123456,
         "source": "Measured",
+        "driftPercent": "-1.5",
         "gpu": {"product": "NVIDIA-H100-80GB-HBM3"},
     },
     "conditions": [
@@ -207,33 +125,20 @@ def answer(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize(("path", "value", "field", "message"), RULES)
+@pytest.mark.parametrize(("engine", "path", "value", "field", "message"), RULES)
 def test_rule_refuses_with_its_message(
-    api_cluster: Cluster, namespace: str, path: str, value: object, field: str, message: str
+    api_cluster: Cluster,
+    namespace: str,
+    *,
+    engine: str,
+    path: str,
+    value: object,
+    field: str,
+    message: str,
 ) -> None:
-    said = answer(api_cluster, namespace, put(minimal(), path, value))
+    said = answer(api_cluster, namespace, case(engine, path, value))
     assert f"{field}: " in said
     assert message in said
-
-
-@pytest.mark.parametrize(("path", "value", "field", "message"), LLAMA_RULES)
-def test_rule_of_llama_cpp_refuses_with_its_message(
-    api_cluster: Cluster, namespace: str, path: str, value: object, field: str, message: str
-) -> None:
-    said = answer(
-        api_cluster, namespace, put(put(minimal(), "spec.engine.type", "LlamaCpp"), path, value)
-    )
-    assert f"{field}: " in said
-    assert message in said
-
-
-def test_every_rule_of_the_schema_has_its_case() -> None:
-    written = {
-        rule["message"]
-        for _, node in walk(schema())
-        for rule in node.get("x-kubernetes-validations", ())
-    }
-    assert written == {message for _, _, _, message in RULES + LLAMA_RULES}
 
 
 @pytest.mark.parametrize(("path", "value", "message"), BOUNDS)
@@ -263,20 +168,31 @@ def test_defaults_are_filled_in_and_absence_is_kept(
             "classLabelKeys": ["nvidia.com/gpu.product"],
         },
         "replicas": 1,
-        "sizing": {"cudaGraphs": {"enabled": True}, "kvCacheDType": "auto", "extraReserve": 0},
-        "rollout": {"drainSeconds": 300},
+        "sizing": {
+            "cudaGraphs": {"enabled": True},
+            "kvCacheDType": "auto",
+            "extraReserve": 0,
+            "onOutOfMemory": {
+                "action": "Shrink",
+                "stepPercent": 5,
+                "minStep": "1Gi",
+                "maxSteps": 3,
+            },
+        },
+        "rollout": {"drainSeconds": 300, "paused": False, "updatePolicy": "OnSpecChange"},
         "service": {"port": 80, "type": "ClusterIP"},
         "template": {"sharedMemory": {"sizeLimit": "2Gi"}},
     }
     assert parse(stored).spec == parse(minimal()).spec
 
 
+@pytest.mark.parametrize("sample", ["", IN_BYTES])
 def test_every_field_is_stored_as_given_and_read_alike(
-    create: Callable[[dict[str, Any]], dict[str, Any]],
+    create: Callable[[dict[str, Any]], dict[str, Any]], sample: str
 ) -> None:
-    stored = create(full())
-    assert stored["spec"] == full()["spec"]
-    assert parse(stored).spec == parse(full()).spec
+    stored = create(full(sample))
+    assert stored["spec"] == full(sample)["spec"]
+    assert parse(stored).spec == parse(full(sample)).spec
 
 
 @pytest.mark.parametrize(
@@ -375,8 +291,8 @@ def test_printer_columns(
     head, row = api_cluster.kubectl(
         "get", "isrv", "-n", namespace, "-o", "wide"
     ).stdout.splitlines()
-    assert head.split()[-2:] == ["SOURCE", "MESSAGE"]
-    assert row.split()[-3:] == ["Measured", "says", "Serving"]
+    assert head.split()[-3:] == ["SOURCE", "DRIFT", "MESSAGE"]
+    assert row.split()[-4:] == ["Measured", "-1.5", "says", "Serving"]
 
 
 def test_servers_are_selected_by_engine(

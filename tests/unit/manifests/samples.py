@@ -67,11 +67,13 @@ FULL_SPEC: dict[str, Any] = {
         "count": 2,
         "products": ["NVIDIA-H100-80GB-HBM3"],
         "classLabelKeys": ["cloud.example/gpu", "nvidia.com/gpu.product"],
+        "memoryBudget": "20Gi",
     },
     "parallelism": {"tensor": 2},
     "replicas": 3,
     "sizing": {
         "mode": "Fixed",
+        "probe": "Torch",
         "maxTotalTokenNum": 100000,
         "minTotalTokenNum": 50000,
         "contextLength": 8192,
@@ -79,9 +81,20 @@ FULL_SPEC: dict[str, Any] = {
         "maxConcurrentRequests": 64,
         "cudaGraphs": {"enabled": False, "maxBatch": 32},
         "kvCacheDType": "fp16",
+        "stateDType": "bf16",
+        "prefixCaching": False,
         "extraReserve": "1.5Gi",
+        "onOutOfMemory": {"action": "None", "stepPercent": 10, "minStep": "512Mi", "maxSteps": 5},
     },
-    "rollout": {"drainSeconds": 10, "progressDeadlineSeconds": 900},
+    "rollout": {
+        "strategy": "RollingUpdate",
+        "paused": True,
+        "maxUnavailable": 2,
+        "maxSurge": 1,
+        "updatePolicy": "WithOperator",
+        "drainSeconds": 10,
+        "progressDeadlineSeconds": 900,
+    },
     "probes": {"startupSeconds": 120},
     "service": {
         "port": 8080,
@@ -125,14 +138,25 @@ FULL_SPEC: dict[str, Any] = {
 }  # fmt: skip
 
 
+IN_BYTES = "spec.sizing.kvCacheBytes"
+
+
 def minimal() -> dict[str, Any]:
     """The least that is valid."""
     return copy.deepcopy(MINIMAL)
 
 
-def full() -> dict[str, Any]:
-    """Every field of the spec, each with a value that is not its default."""
-    return copy.deepcopy({**MINIMAL, "spec": FULL_SPEC})
+def full(path: str = "") -> dict[str, Any]:
+    """Every field of the spec, each with a value that is not its default.
+
+    A fixed pool has one unit, which the engine decides: the sample is in tokens, and for the
+    path of the other field in bytes.
+    """
+    body = copy.deepcopy({**MINIMAL, "spec": FULL_SPEC})
+    if path == IN_BYTES:
+        del body["spec"]["sizing"]["maxTotalTokenNum"]
+        put(put(body, "spec.engine.type", "VLLM"), IN_BYTES, "8Gi")
+    return body
 
 
 def put(body: dict[str, Any], path: str, value: object) -> dict[str, Any]:

@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll.controller import crd as reader
-from plimsoll.controller.crd import InvalidSpec, parse
+from plimsoll.controller.crd import InvalidSpec, parse, rollout, sizing
 from plimsoll.core import dtypes, engines
-from tests.unit.manifests.samples import crd, full, minimal, not_in_schema, put, schema, walk
+from plimsoll.core.engines.base import Pinned
+from plimsoll.core.request import SizingRequest
+from tests.unit.manifests.rules import RULES, case
+from tests.unit.manifests.samples import (
+    IN_BYTES,
+    crd,
+    full,
+    minimal,
+    not_in_schema,
+    put,
+    schema,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,10 +107,10 @@ def test_the_reader_fills_in_the_same_defaults() -> None:
 
 
 def test_full_sample_covers_the_whole_spec() -> None:
-    body = full()
-    assert not_in_schema(body["spec"], SPEC) == []
-    missing = [path for path in FIELDS if _at(body, _sampled(path)) is None]
-    assert missing == []
+    for body in (full(), full(IN_BYTES)):
+        assert not_in_schema(body["spec"], SPEC) == []
+        parse(body)
+    assert [path for path in FIELDS if _at(full(path), _sampled(path)) is None] == []
 
 
 def _at(body: Any, path: str) -> Any:
@@ -121,7 +133,12 @@ def _sampled(path: str) -> str:
 
 def test_enums_are_the_readers() -> None:
     assert FIELDS["spec.engine.type"]["enum"] == list(reader.KV_CACHE_DTYPES)
-    assert FIELDS["spec.sizing.mode"]["enum"] == list(reader.MODES)
+    assert FIELDS["spec.sizing.mode"]["enum"] == list(sizing.MODES)
+    assert FIELDS["spec.sizing.probe"]["enum"] == list(sizing.PROBES)
+    assert FIELDS["spec.sizing.stateDType"]["enum"] == list(sizing.STATE_DTYPES)
+    assert FIELDS["spec.sizing.onOutOfMemory.action"]["enum"] == list(sizing.OUT_OF_MEMORY_ACTIONS)
+    assert FIELDS["spec.rollout.strategy"]["enum"] == list(rollout.STRATEGIES)
+    assert FIELDS["spec.rollout.updatePolicy"]["enum"] == list(rollout.UPDATE_POLICIES)
     assert set(FIELDS["spec.sizing.kvCacheDType"]["enum"]) == {
         name for names in reader.KV_CACHE_DTYPES.values() for name in names
     }
@@ -143,7 +160,7 @@ def test_the_rule_names_the_engines_cache_dtypes(engine: str) -> None:
         r for r in SPEC["x-kubernetes-validations"] if r["fieldPath"] == ".sizing.kvCacheDType"
     ]
     assert f"{engine} knows {', '.join(reader.KV_CACHE_DTYPES[engine])}" in rule["message"]
-    assert str(list(reader.KV_CACHE_DTYPES[engine])) in rule["rule"]
+    assert f"'{engine}': {list(reader.KV_CACHE_DTYPES[engine])}" in rule["rule"]
 
 
 def _beyond() -> list[tuple[str, object]]:
@@ -162,7 +179,7 @@ def _beyond() -> list[tuple[str, object]]:
             continue
         where = _sampled(path)
         found += [
-            (where, make(node[key], _at(full(), where)))
+            (where, make(node[key], _at(full(path), where)))
             for key, make in outside.items()
             if key in node
         ]
@@ -176,7 +193,7 @@ def _beyond() -> list[tuple[str, object]]:
 @pytest.mark.parametrize(("path", "value"), _beyond())
 def test_the_reader_refuses_what_is_beyond_a_bound_of_the_schema(path: str, value: object) -> None:
     with pytest.raises(InvalidSpec) as caught:
-        parse(put(full(), path, value))
+        parse(put(full(path), path, value))
     # A whole list or object may be reported at the item that is wrong first.
     assert str(caught.value.field).startswith(path)
 
@@ -202,13 +219,14 @@ def test_printer_columns_point_into_the_schema() -> None:
     known = {path for path, _ in walk(schema())}
     columns = {column["name"]: column for column in version["additionalPrinterColumns"]}
     assert list(columns) == [
-        "Ready", "Status", "Model", "Engine", "Tokens", "Ctx", "GPU", "Age", "Source", "Message",
+        "Ready", "Status", "Model", "Engine", "Tokens", "Ctx", "GPU", "Age", "Source", "Drift", "Message",
     ]  # fmt: skip
     for column in columns.values():
         path = column["jsonPath"].removeprefix(".").replace('[?(@.type=="Ready")]', "[0]")
         assert path in known or path == "metadata.creationTimestamp", path
     assert [name for name, column in columns.items() if column.get("priority")] == [
         "Source",
+        "Drift",
         "Message",
     ]
 
@@ -225,3 +243,33 @@ def test_every_rule_has_a_message() -> None:
     ]
     assert len(rules) > 20
     assert [rule["rule"] for rule in rules if not rule.get("message")] == []
+
+
+def test_every_rule_of_the_schema_has_its_case() -> None:
+    written = {
+        rule["message"]
+        for _, node in walk(schema())
+        for rule in node.get("x-kubernetes-validations", ())
+    }
+    assert written == {message for *_, message in RULES}
+
+
+@pytest.mark.parametrize(("engine", "path", "value", "field"), [row[:4] for row in RULES])
+def test_the_reader_refuses_the_same_field_as_the_rule(
+    engine: str, path: str, value: object, field: str
+) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        parse(case(engine, path, value))
+    # A rule over a whole map names the map, the reader the entry.
+    assert str(caught.value.field).partition("[")[0] == field.partition("[")[0]
+
+
+def test_a_fixed_pool_is_in_the_unit_that_the_engine_writes() -> None:
+    """What the reader calls tokens or bytes is what the number changes in the engine's arguments."""
+    for name in reader.KV_CACHE_DTYPES:
+        engine, request = engines.lookup(name), SizingRequest(engine_type=name)
+        tokens, bytes_ = (
+            "4711" in " ".join(engine.pinned_args(pinned, request))
+            for pinned in (Pinned(max_total_token_num=4711), Pinned(kv_cache_bytes=4711))
+        )
+        assert (name in reader.TAKES_TOKENS, name in reader.TAKES_BYTES) == (tokens, bytes_), name

@@ -197,8 +197,10 @@ class Fields:
         return list(value)
 
 
-def quantity(path: str, value: object, *, least: int) -> int:
+def quantity(path: str, value: object, *, least: int, parts: int = 1) -> int:
     """A Kubernetes Quantity of at least ``least``, in whole units (bytes), rounded up.
+
+    Of how many ``parts`` a unit is counted in: 1000 reads CPUs as millicores.
 
     Raises:
         InvalidSpec: not a Quantity, or too small.
@@ -207,7 +209,7 @@ def quantity(path: str, value: object, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise invalid(path, value, need)
     try:
-        number = parse_quantity(value)
+        number = parse_quantity(value, parts=parts)
     except ValueError:
         raise invalid(path, value, need) from None
     if number < least:

@@ -19,7 +19,6 @@ from plimsoll.controller.crd.fields import (
     quantity,
 )
 from plimsoll.controller.crd.types import GROUP, Template
-from plimsoll.core.units import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,6 +130,7 @@ def _security_context(context: Fields) -> dict[str, Any]:
 def _resources(resources: Fields) -> dict[str, dict[str, str]]:
     """Requests and limits as Quantities; a request above its limit would be refused later."""
     found: dict[str, dict[str, str]] = {}
+    amounts: dict[str, dict[str, int]] = {"requests": {}, "limits": {}}
     for kind in ("requests", "limits"):
         given = resources.child(kind)
         for name, value in given.values.items():
@@ -139,10 +139,11 @@ def _resources(resources: Fields) -> dict[str, dict[str, str]]:
                 raise invalid(
                     path, name, f"one of {', '.join(RESOURCES)}; GPUs come from spec.accelerator"
                 )
-            quantity(path, value, least=0)
+            parts = 1000 if name == "cpu" else 1
+            amounts[kind][name] = quantity(path, value, least=0, parts=parts)
             found.setdefault(kind, {})[name] = str(value)
-    limits = found.get("limits", {})
-    for name, value in found.get("requests", {}).items():
-        if name in limits and parse_quantity(value) > parse_quantity(limits[name]):
-            raise invalid(f"{resources.path}.requests[{name}]", value, f"at most {limits[name]}")
+    for name, amount in amounts["requests"].items():
+        if amount > amounts["limits"].get(name, amount):
+            value, most = found["requests"][name], found["limits"][name]
+            raise invalid(f"{resources.path}.requests[{name}]", value, f"at most {most}")
     return found
