@@ -29,6 +29,9 @@ KIND = "InferenceServer"
 
 FIELD_MANAGER = "plimsoll"
 STATUS_MANAGER = "plimsoll-status"
+DRIFT_MANAGER = "plimsoll-drift"
+"""Signs what takes foreign fields out of a child. Were it signed as the apply, the patch would be
+a second entry of that name among the managed fields, which a later apply leaves alone."""
 
 MANAGED_SELECTOR = "app.kubernetes.io/managed-by=plimsoll"
 """Children carry it, so that one cluster-wide watch does not stream every pod there is."""
@@ -190,6 +193,21 @@ class Cluster(Protocol):
 
     async def replace(self, obj: Object) -> Object | None:
         """PUT with the object's own resourceVersion as compare-and-swap; None where it is gone."""
+        ...
+
+    async def patch(self, obj: Object, ops: Sequence[Mapping[str, Any]]) -> Object | None:
+        """Apply a JSON patch to exactly that version of the object.
+
+        Args:
+            obj: says which object; its ``metadata.resourceVersion`` must still hold.
+            ops: operations by RFC 6902, without the test of the version.
+
+        Returns:
+            The live object, or None where it is gone.
+
+        Raises:
+            Conflict: the object has changed since it was read.
+        """
         ...
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:

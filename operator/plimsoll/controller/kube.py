@@ -18,6 +18,7 @@ from kubernetes.aio.config import ConfigException, load_incluster_config, load_k
 from plimsoll import __version__
 from plimsoll.controller.cluster import (
     API_VERSION,
+    DRIFT_MANAGER,
     EVENTS,
     FIELD_MANAGER,
     PODS,
@@ -169,6 +170,32 @@ class KubeCluster:
         """See `Cluster.replace`."""
         return await self._call("PUT", _path(obj), body=obj, missing_ok=True)
 
+    async def patch(self, obj: Object, ops: Sequence[Mapping[str, Any]]) -> Object | None:
+        """See `Cluster.patch`."""
+        metadata = obj["metadata"]
+        version = metadata["resourceVersion"]
+        try:
+            return await self._call(
+                "PATCH",
+                _path(obj),
+                body=[_version_test(version), *map(dict, ops)],
+                content_type=_JSON_PATCH,
+                query=[("fieldManager", DRIFT_MANAGER)],
+                missing_ok=True,
+            )
+        except Refused as refused:
+            if refused.status != _UNPROCESSABLE:
+                raise
+            # A test that does not hold is answered as an object that is not valid. Versions never
+            # come back, so the one that the object has now tells which of the two it was.
+            resource = resource_of(obj["apiVersion"], obj["kind"])
+            live = await self.get(resource, metadata["namespace"], metadata["name"])
+            if live is None:
+                return None
+            if live["metadata"]["resourceVersion"] != version:
+                raise Conflict(refused.message) from refused
+            raise
+
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """See `Cluster.delete`."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
@@ -204,7 +231,7 @@ class KubeCluster:
         """See `Cluster.replace_status`."""
         version = obj["metadata"]["resourceVersion"]
         patch = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            _version_test(version),
             {"op": "add", "path": "/status", "value": obj["status"]},
         ]
         try:
@@ -318,6 +345,11 @@ class KubeCluster:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Retry(f"{method} {path}: {type(error).__name__}: {error}") from error
         return response.status, raw, response.headers
+
+
+def _version_test(version: str) -> Object:
+    """The first operation of a JSON patch that is meant for one version of its object."""
+    return {"op": "test", "path": "/metadata/resourceVersion", "value": version}
 
 
 def _parse(raw: bytes) -> Object | None:
