@@ -14,8 +14,9 @@ from plimsoll.controller.crd import (
     parse,
     sizing_request,
 )
+from plimsoll.controller.crd.types import OnOutOfMemory, Rollout
 from plimsoll.core.request import SizingRequest
-from tests.unit.manifests.samples import FULL_SPEC, full, minimal, put, schema, walk
+from tests.unit.manifests.samples import FULL_SPEC, IN_BYTES, full, minimal, put, schema, walk
 
 GIB = 1 << 30
 
@@ -46,13 +47,22 @@ def test_defaults_and_effective_values_of_the_least_spec() -> None:
     )
     assert (spec.accelerator.resource, spec.accelerator.count) == ("nvidia.com/gpu", 1)
     assert spec.accelerator.class_label_keys == ("nvidia.com/gpu.product",)
-    assert (spec.tensor, spec.replicas, spec.sizing.mode) == (1, 1, "Stamped")
+    assert (spec.tensor, spec.replicas, spec.sizing.mode) == (1, 1, "Auto")
     assert (spec.sizing.cuda_graphs, spec.sizing.kv_cache_dtype, spec.sizing.extra_reserve) == (
         True,
         "auto",
         0,
     )
-    assert (spec.rollout.drain_seconds, spec.rollout.progress_deadline_seconds) == (300, None)
+    sizing, rollout = spec.sizing, spec.rollout
+    assert (sizing.probe, sizing.kv_cache_bytes, sizing.state_dtype) == (None, None, None)
+    assert sizing.prefix_caching
+    assert sizing.on_out_of_memory == OnOutOfMemory(
+        shrink=True, step_percent=5, min_step=GIB, max_steps=3
+    )
+    assert spec.accelerator.memory_budget is None
+    assert (rollout.drain_seconds, rollout.progress_deadline_seconds) == (300, None)
+    assert (rollout.strategy, rollout.max_surge, rollout.max_unavailable) == (None, None, None)
+    assert (rollout.paused, rollout.update_policy) == (False, "OnSpecChange")
     assert (spec.service.port, spec.service.type, spec.probes.startup_seconds) == (
         80,
         "ClusterIP",
@@ -102,7 +112,20 @@ def test_every_field_is_read() -> None:
     assert (sizing.cuda_graphs, sizing.cuda_graph_max_batch) == (False, 32)
     assert (sizing.kv_cache_dtype, sizing.extra_reserve) == ("fp16", 3 * GIB // 2)
     assert (spec.replicas, spec.probes.startup_seconds) == (3, 120)
-    assert (spec.rollout.drain_seconds, spec.rollout.progress_deadline_seconds) == (10, 900)
+    assert (sizing.probe, sizing.state_dtype, sizing.prefix_caching) == ("Torch", "bf16", False)
+    assert sizing.on_out_of_memory == OnOutOfMemory(
+        shrink=False, step_percent=10, min_step=GIB // 2, max_steps=5
+    )
+    assert spec.accelerator.memory_budget == 20 * GIB
+    assert spec.rollout == Rollout(
+        strategy="RollingUpdate",
+        paused=True,
+        drain_seconds=10,
+        max_unavailable=2,
+        max_surge=1,
+        progress_deadline_seconds=900,
+        update_policy="WithOperator",
+    )
     assert (spec.service.port, spec.service.type, spec.service.labels) == (
         8080,
         "NodePort",
@@ -144,6 +167,49 @@ def test_sizing_request_carries_every_input_of_the_arithmetic() -> None:
         max_total_token_num=100000,
         min_total_token_num=50000,
         model_file="model.gguf",
+        state_dtype="bf16",
+        prefix_caching=False,
+    )
+
+
+def test_a_pool_in_bytes_is_read() -> None:
+    sizing = parse(full(IN_BYTES)).spec.sizing
+    assert (sizing.mode, sizing.max_total_token_num, sizing.kv_cache_bytes) == (
+        "Fixed",
+        None,
+        8 * GIB,
+    )
+
+
+@pytest.mark.parametrize("mode", ["Stamped", "InPod"])
+def test_a_given_mode_is_read(mode: str) -> None:
+    assert parse(put(minimal(), "spec.sizing.mode", mode)).spec.sizing.mode == mode
+
+
+def test_the_engines_own_choice_has_two_spellings_and_one_meaning() -> None:
+    body = minimal()
+    put(body, "spec.sizing", {"stateDType": "auto", "prefixCaching": True})
+    assert parse(body) == parse(minimal())
+    assert sizing_request(parse(body)) == sizing_request(parse(minimal()))
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        {"strategy": "Recreate"},
+        {"strategy": "RollingUpdate"},
+        {"strategy": "RollingUpdate", "maxSurge": 0},
+        {"strategy": "RollingUpdate", "maxUnavailable": 0},
+        {"strategy": "RollingUpdate", "maxSurge": 0, "maxUnavailable": 1},
+        {"strategy": "RollingUpdate", "maxSurge": 1, "maxUnavailable": 0},
+    ],
+)
+def test_these_rollouts_are_admitted(rollout: dict[str, Any]) -> None:
+    found = parse(put(minimal(), "spec.rollout", rollout)).spec.rollout
+    assert (found.strategy, found.max_surge, found.max_unavailable) == (
+        rollout["strategy"],
+        rollout.get("maxSurge"),
+        rollout.get("maxUnavailable"),
     )
 
 
@@ -223,7 +289,8 @@ REFUSALS: list[tuple[str, object, str, str]] = [
     ("spec.model.mountPath", "//", "spec.model.mountPath", "other than /"),
     ("spec.model.mountPath", "/plimsoll", "spec.model.mountPath", "outside"),
     ("spec.model.mountPath", "/dev/shm", "spec.model.mountPath", "outside"),
-    ("spec.engine.type", "VLLM", "spec.engine.type", "one of LightLLM, LlamaCpp; it is 'VLLM'"),
+    ("spec.engine.type", "Ollama", "spec.engine.type",
+     "one of LightLLM, VLLM, SGLang, TGI, TensorRTLLM, LlamaCpp; it is 'Ollama'"),
     ("spec.engine.type", None, "spec.engine.type", "one of"),
     ("spec.engine.image", "", "spec.engine.image", "an image reference"),
     ("spec.engine.image", "a b", "spec.engine.image", "an image reference"),
@@ -256,7 +323,7 @@ REFUSALS: list[tuple[str, object, str, str]] = [
     ("spec.parallelism.pipeline", 2, "spec.parallelism.pipeline", "is not known"),
     ("spec.replicas", -1, "spec.replicas", "from 0 to 10000"),
     ("spec.replicas", "1", "spec.replicas", "a whole number"),
-    ("spec.sizing.mode", "InPod", "spec.sizing.mode", "one of Stamped, Fixed"),
+    ("spec.sizing.mode", "Auto", "spec.sizing.mode", "one of Stamped, InPod, Fixed"),
     ("spec.sizing.mode", "Fixed", "spec.sizing.maxTotalTokenNum", "given when spec.sizing.mode is Fixed"),
     ("spec.sizing", {"minTotalTokenNum": 5, "maxTotalTokenNum": 4}, "spec.sizing.minTotalTokenNum", "at most"),
     ("spec.sizing.maxTotalTokenNum", 10**30, "spec.sizing.maxTotalTokenNum", "from 1 to"),
@@ -266,8 +333,31 @@ REFUSALS: list[tuple[str, object, str, str]] = [
     ("spec.sizing.extraReserve", "1 Gi", "spec.sizing.extraReserve", "a Kubernetes quantity"),
     ("spec.sizing.extraReserve", [], "spec.sizing.extraReserve", "a Kubernetes quantity"),
     ("spec.sizing.extraReserve", False, "spec.sizing.extraReserve", "a Kubernetes quantity"),
-    ("spec.sizing.probe", "Torch", "spec.sizing.probe", "is not known to this version of the operator"),
-    ("spec.rollout.strategy", "Recreate", "spec.rollout.strategy", "is not known"),
+    ("spec.sizing.tokens", 1, "spec.sizing.tokens", "is not known to this version of the operator"),
+    ("spec.sizing", {"mode": "Fixed", "maxTotalTokenNum": 1, "kvCacheBytes": 1}, "spec.sizing.maxTotalTokenNum",
+     "(or spec.sizing.kvCacheBytes, but not both)"),
+    ("spec.sizing.kvCacheBytes", "1Gi", "spec.sizing.kvCacheBytes", "left out unless spec.sizing.mode is Fixed"),
+    ("spec.sizing", {"mode": "Fixed", "kvCacheBytes": "0"}, "spec.sizing.kvCacheBytes", "of at least 1"),
+    ("spec.sizing", {"mode": "Fixed", "kvCacheBytes": "1Gi"}, "spec.sizing.kvCacheBytes",
+     "left out with engine LightLLM, which takes tokens: set spec.sizing.maxTotalTokenNum"),
+    ("spec.sizing.probe", "CUDA", "spec.sizing.probe", "one of NVML, Torch"),
+    ("spec.sizing.stateDType", "int8", "spec.sizing.stateDType", "one of auto, bf16, fp16, fp32"),
+    ("spec.sizing.prefixCaching", "no", "spec.sizing.prefixCaching", "true or false"),
+    ("spec.sizing.onOutOfMemory.action", "Grow", "spec.sizing.onOutOfMemory.action", "one of Shrink, None"),
+    ("spec.sizing.onOutOfMemory.stepPercent", 51, "spec.sizing.onOutOfMemory.stepPercent", "from 1 to 50"),
+    ("spec.sizing.onOutOfMemory.minStep", "0", "spec.sizing.onOutOfMemory.minStep", "of at least 1"),
+    ("spec.sizing.onOutOfMemory.maxSteps", 17, "spec.sizing.onOutOfMemory.maxSteps", "from 0 to 16"),
+    ("spec.accelerator.memoryBudget", 0, "spec.accelerator.memoryBudget", "of at least 1, such as 2Gi; it is 0"),
+    ("spec.rollout.strategy", "Auto", "spec.rollout.strategy", "one of Recreate, RollingUpdate"),
+    ("spec.rollout.paused", "no", "spec.rollout.paused", "true or false"),
+    ("spec.rollout.updatePolicy", "Never", "spec.rollout.updatePolicy", "one of OnSpecChange, WithOperator"),
+    ("spec.rollout.maxSurge", 1, "spec.rollout.strategy",
+     "RollingUpdate where maxSurge or maxUnavailable is given; leave those out"),
+    ("spec.rollout", {"strategy": "Recreate", "maxUnavailable": 1}, "spec.rollout.strategy", "it is 'Recreate'"),
+    ("spec.rollout", {"strategy": "RollingUpdate", "maxUnavailable": "25%"}, "spec.rollout.maxUnavailable",
+     "a whole number"),
+    ("spec.rollout", {"strategy": "RollingUpdate", "maxSurge": 0, "maxUnavailable": 0}, "spec.rollout.maxUnavailable",
+     "at least 1 where maxSurge is 0, or no server could ever be replaced"),
     ("spec.rollout.drainSeconds", 86401, "spec.rollout.drainSeconds", "from 0 to 86400"),
     ("spec.service.type", "ExternalName", "spec.service.type", "one of ClusterIP"),
     ("spec.service.labels", {"plimsoll.dev/server": "x"}, "spec.service.labels[plimsoll.dev/server]", "no plimsoll"),
@@ -322,6 +412,38 @@ def test_what_llama_cpp_cannot_do_and_lightllm_can(changes: dict[str, object], f
         put(body, path, value)
     parse(body)
     assert refused(put(body, "spec.engine.type", "LlamaCpp")).field == field
+
+
+@pytest.mark.parametrize(
+    ("engine", "pool", "field", "words"),
+    [
+        ("VLLM", {"maxTotalTokenNum": 1}, "spec.sizing.kvCacheBytes", "engine VLLM takes bytes, not tokens"),
+        ("VLLM", {"kvCacheBytes": "1Gi"}, None, ""),
+        ("SGLang", {"maxTotalTokenNum": 1}, None, ""),
+        ("SGLang", {"kvCacheBytes": "1Gi"}, "spec.sizing.kvCacheBytes", "set spec.sizing.maxTotalTokenNum"),
+        ("LlamaCpp", {"kvCacheBytes": "1Gi"}, "spec.sizing.kvCacheBytes", "engine LlamaCpp, which takes tokens"),
+        ("TGI", {"maxTotalTokenNum": 1}, "spec.sizing.mode", "takes a share of the free memory and no number"),
+        ("TensorRTLLM", {"kvCacheBytes": "1Gi"}, "spec.sizing.mode", "left out with engine TensorRTLLM"),
+    ],
+)  # fmt: skip
+def test_a_fixed_pool_has_the_engines_unit(
+    engine: str, pool: dict[str, Any], field: str | None, words: str
+) -> None:
+    body = put(put(minimal(), "spec.engine.type", engine), "spec.model.file", "m.gguf")
+    error = refusal(put(body, "spec.sizing", {"mode": "Fixed", **pool}))
+    assert (error and error.field) == field
+    assert words in (error.message if error else "")
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit", "fits"),
+    [("2", "1500m", False), ("1500m", 2, True), ("1", "1000m", True), ("9E", "9E", False)],
+)
+def test_cpus_are_compared_in_parts(request_: str, limit: object, *, fits: bool) -> None:
+    """Whole CPUs, rounded up, would let 2 pass for 1500m, which the pod's API then refuses."""
+    resources = {"requests": {"cpu": request_}, "limits": {"cpu": limit}}
+    error = refusal(put(minimal(), "spec.template.resources", resources))
+    assert (error is None) is fits
 
 
 def test_a_huge_value_does_not_flood_the_message() -> None:
