@@ -67,6 +67,15 @@ class Report:
     model_file: str | None = None
     pinned: Pinned | None = None
 
+    def all_pinned(self) -> Pinned:
+        """What ``Engine.pinned_args`` and ``pinned_env`` take: ``pinned``, else the four numbers."""
+        return self.pinned or Pinned(
+            max_total_token_num=self.max_total_token_num,
+            max_sequences=self.max_sequences,
+            context_length=self.context_length,
+            prefill_tokens=self.prefill_tokens,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

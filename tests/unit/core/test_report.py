@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.core.engines import Pinned
 from plimsoll.core.errors import ResultInvalid
 from plimsoll.core.report import (
+    RESERVE_TERMS,
     Budget,
     DeviceClass,
     Failure,
@@ -56,6 +58,25 @@ REPORT = Report(
     prefill_tokens=8192,
     confidence="estimated",
     model_file=None,
+)
+PINNED = Pinned(
+    max_total_token_num=REPORT.max_total_token_num,
+    max_sequences=256,
+    context_length=131_072,
+    prefill_tokens=8192,
+    kv_cache_bytes=BUDGET.kv,
+    memory_fraction="0.981",
+    block_tokens=16,
+    graph_batch=256,
+    state_dtype="float32",
+)
+WITH_PINNED = replace(REPORT, pinned=PINNED)
+#: As of an engine whose groups of layers share blocks: bytes are pinned, the number is what they are worth.
+BY_BYTES = replace(
+    REPORT,
+    token_meaning="ConcurrencyTimesContext",
+    max_total_token_num=9_000_000,
+    pinned=Pinned(max_sequences=256, kv_cache_bytes=BUDGET.kv, block_tokens=16, graph_batch=0),
 )
 FAILURE = Failure(
     UID, HASH, None, None, None, (), 0, "ModelNotFound", "no model", "spec.model.source", None
@@ -103,6 +124,53 @@ def test_a_mig_slice_and_eight_devices_survive() -> None:
         model_file="quant/model-q4_1.gguf",
     )
     assert read(encode(mig)) == mig
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        WITH_PINNED,
+        BY_BYTES,
+        replace(BY_BYTES, token_meaning="BlocksPerGroup"),
+        replace(REPORT, pinned=Pinned(memory_fraction="0.5")),
+        replace(REPORT, pinned=Pinned(max_total_token_num=REPORT.max_total_token_num)),
+    ],
+)
+def test_what_is_pinned_survives(report: Report) -> None:
+    assert read(encode(report)) == report
+
+
+def test_the_keys_of_what_is_pinned() -> None:
+    document = json.loads(encode(WITH_PINNED))
+    assert document["pinned"] == {
+        "maxTotalTokenNum": REPORT.max_total_token_num, "maxSequences": 256, "contextLength": 131_072,
+        "prefillTokens": 8192, "kvCacheBytes": BUDGET.kv, "memoryFraction": "0.981",
+        "blockTokens": 16, "graphBatch": 256, "stateDType": "float32",
+    }  # fmt: skip
+    assert set(document) - set(json.loads(encode(REPORT))) == {"pinned"}
+    by_bytes = json.loads(encode(BY_BYTES))["pinned"]
+    assert sorted(by_bytes) == ["blockTokens", "graphBatch", "kvCacheBytes", "maxSequences"]
+
+
+def test_what_is_pinned_is_the_object_else_the_four_numbers() -> None:
+    assert WITH_PINNED.all_pinned() is PINNED
+    four = Pinned(REPORT.max_total_token_num, 256, 131_072, 8192)
+    assert REPORT.all_pinned() == four
+
+
+def test_eight_devices_of_a_tebibyte_fit() -> None:
+    most = 1 << 40
+    pinned = Pinned(most, 1 << 20, 1 << 30, 1 << 20, most, "0.999", 1 << 12, 1 << 12, "bfloat16")
+    large = replace(
+        REPORT,
+        device_class=DeviceClass("NVIDIA RTX PRO 6000 Blackwell Server Edition", most, "4g.96gb", "MPS", 8),
+        devices=("GPU-8f0c8b0e-2f1c-4c5a-8a1e-3a7a9d1c2b3d",) * 8,
+        budget=Budget(most, most, most, most, dict.fromkeys(RESERVE_TERMS, most), most, most),
+        kv_bytes_per_rank=1 << 30, fixed_pools=most, granule=1 << 12, max_total_token_num=most,
+        token_meaning="ConcurrencyTimesContext", max_sequences=1 << 20, context_length=1 << 30,
+        prefill_tokens=1 << 20, model_file="x" * 200, pinned=pinned,
+    )  # fmt: skip
+    assert len(encode(large).encode()) <= MAX_BYTES
 
 
 def test_a_failure_survives() -> None:
@@ -218,6 +286,75 @@ def test_a_forged_value_is_refused(path: str, value: Any) -> None:
 @pytest.mark.parametrize("key", json.loads(encode(REPORT)).keys())
 def test_a_missing_key_is_refused(key: str) -> None:
     refuse(forged(lambda document: document.pop(key)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("pinned", None),
+        ("pinned", []),
+        ("pinned", {}),  # nothing limits the pool
+        ("pinned", {"maxSequences": 4, "stateDType": "float32"}),
+        ("more", 1),
+        ("maxTotalTokenNum", None),
+        ("maxTotalTokenNum", REPORT.max_total_token_num + 1),
+        ("maxTotalTokenNum", 5),
+        ("maxSequences", 0),
+        ("maxSequences", 1 << 21),
+        ("maxSequences", True),
+        ("contextLength", 131_071),
+        ("prefillTokens", 8193),
+        ("kvCacheBytes", 0),
+        ("kvCacheBytes", BUDGET.kv + 1),
+        ("kvCacheBytes", "1"),
+        ("memoryFraction", 1),
+        ("memoryFraction", "0.000"),
+        ("memoryFraction", "1.5"),
+        ("memoryFraction", ".5"),
+        ("memoryFraction", "0.5 --trust-remote-code"),
+        ("memoryFraction", "0.5\n"),
+        ("memoryFraction", "0.\u0665"),
+        ("memoryFraction", "0.1234567"),
+        ("blockTokens", 0),
+        ("graphBatch", -1),
+        ("graphBatch", 1 << 21),
+        ("stateDType", ""),
+        ("stateDType", "float32 --x"),
+        ("stateDType", "$(X)"),
+        ("stateDType", "-x"),
+        ("stateDType", "x" * 33),
+        ("stateDType", 32),
+    ],
+)
+def test_a_forged_pin_is_refused(key: str, value: Any) -> None:
+    document = json.loads(encode(WITH_PINNED))
+    if key == "pinned":
+        document["pinned"] = value
+    else:
+        document["pinned"][key] = value
+    caught = refuse(json.dumps(document, separators=(",", ":"), ensure_ascii=False))
+    assert caught.field == ("pinned" if key == "pinned" else f"pinned.{key}")
+
+
+def test_pinned_bytes_that_hold_fewer_tokens_than_are_claimed() -> None:
+    fewer = replace(WITH_PINNED, pinned=replace(PINNED, kv_cache_bytes=BUDGET.kv - 131_072))
+    assert refuse(encode(fewer)).field == "maxTotalTokenNum"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        replace(BY_BYTES, pinned=None),  # no bytes: then only tokens limit the pool
+        replace(BY_BYTES, pinned=Pinned(memory_fraction="0.9")),
+        replace(BY_BYTES, pinned=replace(PINNED, max_total_token_num=9_000_000)),
+        replace(BY_BYTES, token_meaning="AllLayersFull"),
+        replace(BY_BYTES, token_meaning="FullAttentionPool"),
+        replace(BY_BYTES, token_meaning="Ceiling"),
+    ],
+)
+def test_a_meaning_is_no_way_around_the_limit(report: Report) -> None:
+    """Only where bytes alone are pinned may the number be more than its terms allow."""
+    assert refuse(encode(report)).field == "maxTotalTokenNum"
 
 
 def test_a_message_that_is_too_long_is_refused_even_if_all_else_is_right() -> None:

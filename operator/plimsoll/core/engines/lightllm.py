@@ -224,7 +224,7 @@ def _attempt(s: Situation, context: int, prefill: int) -> Allocation:
             max_sequences=requests,
             context_length=context,
             prefill_tokens=prefill,
-            state_dtype=(s.request.state_dtype or "float32") if states else None,
+            state_dtype=lightllm_cells.state_word(s.request) if states else None,
         ),
     )
 

@@ -33,6 +33,7 @@ _NO_KV_TYPE: Final = frozenset({"mixtral"})
 _QUANT_GROUP: Final = 8  # int8kv and int4kv keep one scale in the compute dtype per 8 elements
 _ROW_ALIGNMENT: Final = 16  # bytes to which rows with index keys are padded
 _LATENT_SCALE: Final = 2  # bytes per layer and token of a latent cache in fp8
+_STATE_WORDS: Final[Mapping[str, str]] = {"fp32": "float32", "bf16": "bfloat16"}
 _DSA_SCALES: Final = 16  # bytes of scales of a sparse latent row in fp8
 
 
@@ -88,15 +89,31 @@ def _latent(group: CacheGroup, kv_type: str, element: int) -> int:
     return group.layers * (group.row * element + padded)
 
 
-def state(spec: ModelSpec, request: SizingRequest) -> int:
-    """State bytes per sequence and rank: kernel - 1 columns, recurrent states in fp32."""
-    conv = dtypes.bytes_of(1, compute_dtype(spec, request))
+def state_word(request: SizingRequest) -> str:
+    """``--linear_att_ssm_data_type``: its spelling of the states' dtype, fp32 unless stated.
+
+    Raises:
+        BadArgument: LightLLM keeps states in fp32 or bf16 only; another word is a KeyError at its start.
+    """
     stated = request.state_dtype
-    recurrent = (
-        4
-        if stated in {None, "auto"}
-        else dtypes.bytes_of(1, dtypes.compute(stated or "", "stateDType"))
-    )
+    if stated in {None, "auto"}:
+        return "float32"
+    word = _STATE_WORDS.get(dtypes.compute(stated or "", "stateDType"))
+    if word is None:
+        raise BadArgument(
+            f"LightLLM keeps recurrent states in fp32 or bf16, not in {stated}; use one of these",
+            field="spec.sizing.stateDType",
+            value=stated,
+        )
+    return word
+
+
+def state(spec: ModelSpec, request: SizingRequest) -> int:
+    """State bytes per sequence and rank: kernel - 1 columns, recurrent states in fp32 unless stated."""
+    if not spec.states:
+        return 0
+    conv = dtypes.bytes_of(1, compute_dtype(spec, request))
+    recurrent = dtypes.bytes_of(1, dtypes.canonical(state_word(request), "stateDType"))
     total = 0
     for group in spec.states:
         size = group.conv_channels * max(0, group.conv_kernel - 1) * conv
