@@ -70,6 +70,7 @@ def delivered(found: Fit) -> Report:
         (asked("VLLM", "0.25.0", cuda_graphs=False), LLAMA, set()),
         (asked("SGLang", "0.5.23"), LLAMA, set()),
         (asked("SGLang", "0.5.23", "--dtype=float16", kv_cache_dtype="fp8"), LATENT, set()),
+        (asked("SGLang", "0.5.23", "--disable-cuda-graph"), LLAMA, set()),
         (asked("SGLang", None, max_concurrent_requests=32), WINDOWS, set()),
         (asked("SGLang", "0.5.23", tensor=2, prefix_caching=False), STATES, set()),
         (asked("TGI", "3.3.7", "--dtype=bfloat16"), LLAMA, set()),

@@ -97,9 +97,9 @@ class SGLang(Common):
         if request.dtype != "auto":
             pin("dtype", _WORDS[dtypes.compute(request.dtype, "dtype")])
         flag = defaults.release_of(request.engine_version).graph_flag
-        if not request.cuda_graphs:
-            if not values.keys() & {"disable-cuda-graph", "disable-decode-cuda-graph"}:
-                args.append("--disable-cuda-graph")
+        stated = values.keys() & {"disable-cuda-graph", "disable-decode-cuda-graph"}
+        if not request.cuda_graphs or stated:
+            args += [] if stated else ["--disable-cuda-graph"]
         elif flag is not None:
             pin(flag, pinned.graph_batch or graph_batch(request, pinned.max_sequences))
         if request.prefix_caching is False and "disable-radix-cache" not in values:
