@@ -6,7 +6,7 @@ the next pass builds on.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from plimsoll.controller.actions import Apply, Create
 from plimsoll.controller.observed import observe_from
 from plimsoll.controller.plan import plan
+from plimsoll.core.engines.base import Pinned
 from plimsoll.core.report import RESERVE_TERMS
 from plimsoll.core.units import GIB
 from tests.unit.controller import builders as make
@@ -88,11 +89,39 @@ def test_every_path_that_is_written_is_in_the_schema(name: str) -> None:
         assert not_in_schema(status, SCHEMA, "status") == []
 
 
+# In the schema, and written by nobody yet. Delete an entry as soon as a life above shows it: an
+# entry that is written after all fails the test.
+NOT_YET = {
+    f"status.{parent}{name}"
+    for parent, names in (
+        ("effective", ".renderVersion .updatePolicy"),
+        ("capacity", ".blockTokens .blocks .driftPercent .engineReportedTokens .shrinkSteps"),
+        ("capacity", ".pinned"),
+        ("capacity.pinned", ".blockTokens .contextLength .graphBatch .kvCacheBytes .maxSequences"),
+        ("capacity.pinned", ".maxTotalTokenNum .memoryFraction .prefillTokens .stateDType"),
+        ("classes", " [0]"),
+        ("classes[0]", ".kvCacheBytes .maxTotalTokenNum .pods .product .ready .totalBytes"),
+        ("pods[0]", ".engineTokens"),
+        ("rollout", " .inputsHash .refusals .inPodReason .inPodSince"),
+        ("rollout.refusedPods", " [0]"),
+        ("rollout.correctedPods", " [0]"),
+        ("rollout.halted", " .message .reason .since"),
+    )
+    for name in names.split(" ")
+}
+
+
 def test_every_path_of_the_schema_is_written() -> None:
     written = {
         path for each in LIVES.values() for status in each() for path in paths(status, "status")
     }
-    assert {path for path, _ in walk(SCHEMA, "status")} - written == set()
+    assert {path for path, _ in walk(SCHEMA, "status")} - written == NOT_YET
+
+
+def test_the_pinned_numbers_of_a_status_are_those_of_the_engines() -> None:
+    pinned = Pinned(*range(1, 1 + len(fields(Pinned))))  # type: ignore[arg-type]  # only the keys count
+    in_schema = SCHEMA["properties"]["capacity"]["properties"]["pinned"]["properties"]
+    assert set(in_schema) == set(pinned.to_mapping())
 
 
 def test_a_path_that_is_not_in_the_schema_is_found() -> None:
