@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from plimsoll import checkpoint
 from plimsoll.core.budget import Device
+from plimsoll.core.engines.inpod import check_template, inpod_arguments
+from plimsoll.sizer.guard import READ_SECONDS
 from plimsoll.sizer.nvml import DriverReading, read_driver
+from plimsoll.sizer.settings import TOKENS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from plimsoll.sizer.progress import Progress
     from plimsoll.sizer.settings import Outputs, Settings
 
+# What the driver itself may hold of a device that nobody uses; a dying CUDA context holds hundreds of MiB.
+IDLE_BYTES: Final = 64 << 20
+
 
 def answer(
     outputs: Outputs,
@@ -25,7 +31,7 @@ def answer(
     *,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
-) -> Report:
+) -> tuple[Report, dict[str, str]]:
     """Read, measure, compute.
 
     Args:
@@ -36,19 +42,42 @@ def answer(
         sleep: waits so many seconds.
 
     Returns:
-        The report of a model that fits.
+        The report of a model that fits, and the lines of the env file.
 
     Raises:
         PlimsollError: with the reason and exit code of the step that refused.
     """
     model = read_model(settings, progress)
     check_model(model, settings, progress)
-    result = measure(model, settings, progress, clock=clock, sleep=sleep)
-    return result.report(
+    look = measure if settings.inpod is None else measure_settled
+    result = look(model, settings, progress, clock=clock, sleep=sleep)
+    report = result.report(
         pod_uid=outputs.pod_uid,
         request_hash=outputs.request_hash,
         model_digest=model.digest,
     )
+    return report, env_values(result, report.max_total_token_num, settings)
+
+
+def env_values(result: Fit, tokens: int, settings: Settings) -> dict[str, str]:
+    """What the env file holds: the number, and in the server's own pod the values of its arguments.
+
+    Raises:
+        Unsupported: InPodFlagsMismatch: the template expects other arguments than this model needs. The kubelet
+            would start the server with empty ones.
+    """
+    values = {TOKENS_KEY: str(tokens)}
+    if settings.inpod is not None and result.engine is not None:
+        found = inpod_arguments(result.engine, result.pinned(), result.request)
+        check_template(
+            result.engine,
+            found,
+            result.request,
+            flags=settings.inpod.flags,
+            env_names=settings.inpod.env_names,
+        )
+        values |= found.values
+    return values
 
 
 def read_model(settings: Settings, progress: Progress) -> Checkpoint:
@@ -89,6 +118,31 @@ def measure(
         result = checkpoint.fit_checkpoint(model, device, settings.request)
         progress.warnings = result.warnings
         return result
+
+
+def measure_settled(
+    model: Checkpoint,
+    settings: Settings,
+    progress: Progress,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Fit:
+    """Measure; where memory is in use, until two readings in a row agree or ``settings.settle`` is over.
+
+    The server's own predecessor may have been killed a moment ago, in this pod (RestartAllContainers) or on
+    this device, and the driver needs a second to release its memory.
+    """
+    start = clock()
+    before: tuple[int, ...] | None = None
+    while True:
+        result = measure(model, settings, progress, clock=clock, sleep=sleep)
+        free = tuple(device.free for device in progress.devices)
+        idle = all(device.usable - device.free < IDLE_BYTES for device in progress.devices)
+        if idle or free == before or clock() - start + READ_SECONDS > settings.settle:
+            return result
+        before = free
+        sleep(READ_SECONDS)
 
 
 def smallest(reading: DriverReading) -> Device:

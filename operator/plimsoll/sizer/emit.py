@@ -7,23 +7,22 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.sizer.settings import TOKENS_KEY
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plimsoll.sizer.progress import Progress
 
 
-def write_env(path: Path, tokens: int) -> None:
-    """Write ``PLIMSOLL_TOKENS='N'`` by rename: a reader sees all of the file or none.
+def write_env(path: Path, values: Mapping[str, str]) -> None:
+    """Write one ``KEY='value'`` a line, by rename: a reader sees all of the file or none.
 
-    The form (single quotes, no space, the key once) is what kubelets from 1.35 on accept for
-    ``fileKeyRef``; a shell can source it too.
+    The form (single quotes, no space, each key once) is what kubelets from 1.35 on accept for
+    ``fileKeyRef`` (Kubernetes' pkg/kubelet/util/env); a shell can source it too. Neither has an escape for a
+    quote inside, and a kubelet takes an empty value for a missing key.
 
     Args:
         path: the file; its folder must exist and be writable.
-        tokens: the number.
+        values: printable text without single quotes, never empty.
 
     Raises:
         OSError: the folder is missing, full or read-only.
@@ -33,7 +32,7 @@ def write_env(path: Path, tokens: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o644)  # whatever the umask: the server may run as another user
-        file.write(f"{TOKENS_KEY}='{tokens}'\n")
+        file.writelines(f"{key}='{value}'\n" for key, value in values.items())
     temporary.replace(path)
 
 

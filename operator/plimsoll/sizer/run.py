@@ -19,7 +19,7 @@ from plimsoll.sizer import emit, guard
 from plimsoll.sizer.answer import answer, check_model, measure, read_model
 from plimsoll.sizer.deadline import Deadline
 from plimsoll.sizer.progress import Progress
-from plimsoll.sizer.settings import Outputs, Settings, read_outputs, read_settings
+from plimsoll.sizer.settings import TOKENS_KEY, Outputs, Settings, read_outputs, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,8 @@ def run(
     """Size or guard; write all outputs.
 
     Args:
-        mode: ``size`` writes the measured number into the env file, ``guard`` the stamped one.
+        mode: ``size`` writes the measured number into the env file, and the values of the server's arguments
+            where its template asks for them; ``guard`` writes the stamped number.
         env: the process environment.
         clock: monotonic seconds.
         sleep: waits so many seconds, while a driver comes up.
@@ -64,8 +65,8 @@ def run(
                 reporter, outputs, settings, progress, clock=clock, sleep=sleep
             )
         else:
-            outcome = answer(outputs, settings, progress, clock=clock, sleep=sleep)
-            _write_env(outputs, progress, outcome.max_total_token_num)
+            outcome, values = answer(outputs, settings, progress, clock=clock, sleep=sleep)
+            _write_env(outputs, progress, values)
     except PlimsollError as error:
         outcome = reporter.failure(error)
     except Exception as error:  # noqa: BLE001 - the message is the only channel; a traceback alone is lost
@@ -89,7 +90,7 @@ def _guard(
     stamp = settings.stamp
     if stamp.tokens is not None:
         # What the server was told and will use, whatever is measured: first, so that every way to 0 has it.
-        _write_env(outputs, progress, stamp.tokens)
+        _write_env(outputs, progress, {TOKENS_KEY: str(stamp.tokens)})
     model = read_model(settings, progress)
     if settings.refuses and stamp.model_digest not in {None, model.digest}:
         error = MeasurementFailed(
@@ -117,14 +118,14 @@ def _guard(
     except PlimsollError as error:
         outcome = reporter.failure(error)
     if decision.exit_code == 0 and stamp.tokens is None and isinstance(outcome, Report):
-        _write_env(outputs, progress, outcome.max_total_token_num)
+        _write_env(outputs, progress, {TOKENS_KEY: str(outcome.max_total_token_num)})
     return outcome, decision.exit_code, {"guard": extra}
 
 
-def _write_env(outputs: Outputs, progress: Progress, tokens: int) -> None:
+def _write_env(outputs: Outputs, progress: Progress, values: Mapping[str, str]) -> None:
     with progress.timed("env", f"writing {outputs.env_file}"):
         try:
-            emit.write_env(outputs.env_file, tokens)
+            emit.write_env(outputs.env_file, values)
         except OSError as error:
             raise MeasurementFailed(
                 f"cannot write the env file {outputs.env_file}: {error.strerror}; "

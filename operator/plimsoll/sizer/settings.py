@@ -23,6 +23,8 @@ DEFAULT_TERMINATION_LOG = "/dev/termination-log"
 DEFAULT_NVML_WAIT = 60.0  # seconds; a driver container restarting takes tens of seconds
 DEFAULT_SETTLE = 60.0  # seconds; a predecessor in its grace period has stopped serving long before
 DEFAULT_DEADLINE = 300.0  # seconds; a healthy run takes well under one
+_FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,99}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _HASH = re.compile(r"[0-9a-f]{40}")
 _MAX_SECONDS = 86_400.0
 
@@ -34,7 +36,7 @@ class Outputs:
     Attributes:
         pod_uid: nonce of the message: the pod's UID from the downward API.
         request_hash: name of the question, 40 hex digits.
-        env_file: file for ``PLIMSOLL_TOKENS='N'``.
+        env_file: file for ``PLIMSOLL_TOKENS='N'`` and, in the server's pod, for its arguments.
         termination_log: file the kubelet reads the message from.
         deadline: seconds from the start after which the program gives up, message included.
     """
@@ -47,6 +49,19 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
+class InPodTemplate:
+    """What the server beside this container takes from the env file, see :mod:`plimsoll.core.engines.inpod`.
+
+    Attributes:
+        flags: flags with a value there, as the engine spells them (``PLIMSOLL_ARGS``).
+        env_names: environment variables with a value there (``PLIMSOLL_ENVS``).
+    """
+
+    flags: tuple[str, ...]
+    env_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The question.
 
@@ -56,9 +71,11 @@ class Settings:
         device_count: devices this container was given; NVML must show exactly these.
         visible_devices: the container runtime's ``NVIDIA_VISIBLE_DEVICES``, None when not set.
         nvml_wait: seconds to go on asking a driver that is not up yet.
+        inpod: set where the server's numbers come from this very run, not from its template.
         stamp: what the server was given (guard); empty for a sizing.
         refuses: whether the guard may keep the server from starting (``PLIMSOLL_GUARD=Refuse``).
-        settle: seconds that a guard gives memory that is still being released.
+        settle: seconds that a guard, or a sizing for the server beside it, gives memory that is still
+            being released.
     """
 
     request: SizingRequest
@@ -66,6 +83,7 @@ class Settings:
     device_count: int
     visible_devices: str | None
     nvml_wait: float
+    inpod: InPodTemplate | None
     stamp: Stamp
     refuses: bool
     settle: float
@@ -108,10 +126,21 @@ def read_settings(env: Mapping[str, str], *, guard: bool) -> Settings:
         device_count=_count(env, "PLIMSOLL_DEVICE_COUNT", _required(env, "PLIMSOLL_DEVICE_COUNT")),
         visible_devices=env.get("NVIDIA_VISIBLE_DEVICES"),
         nvml_wait=_seconds(env, "PLIMSOLL_NVML_WAIT", DEFAULT_NVML_WAIT),
+        inpod=None if guard else _inpod(env),
         stamp=_stamp(env) if guard else Stamp(),
         refuses=guard and _refuses(env),
         settle=_seconds(env, "PLIMSOLL_SETTLE", DEFAULT_SETTLE),
     )
+
+
+def _inpod(env: Mapping[str, str]) -> InPodTemplate | None:
+    lists = []
+    for name, form in (("PLIMSOLL_ARGS", _FLAG), ("PLIMSOLL_ENVS", _NAME)):
+        items = tuple(env.get(name, "").split())
+        if not all(form.fullmatch(item) for item in items):
+            raise _bad(name, env[name], "a list of names with spaces between")
+        lists.append(items)
+    return InPodTemplate(*lists) if any(lists) else None
 
 
 def _refuses(env: Mapping[str, str]) -> bool:
