@@ -272,6 +272,39 @@ class Scenarios:
         same = await cluster.patch_status({**second, "status": status("Second")})
         assert version(same) == version(second)
 
+    async def test_a_json_patch_hits_one_version_or_nothing(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        obj: Object = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": "s",
+                "namespace": namespace,
+                "labels": {**LABEL, "one": "1", "two": "2"},
+            },
+            "spec": {"ports": [{"port": 80, "name": "http", "protocol": "TCP"}]},
+        }
+        made = await cluster.create(obj)
+        ops = [
+            {"op": "remove", "path": "/metadata/labels/one"},
+            {"op": "add", "path": "/metadata/labels/a~1b", "value": "c"},
+            {"op": "replace", "path": "/metadata/labels/two", "value": "3"},
+        ]
+        live = await cluster.patch(made, ops)
+        assert live is not None
+        labels = {k: v for k, v in live["metadata"]["labels"].items() if k not in LABEL}
+        assert labels == {"a/b": "c", "two": "3"}
+        with pytest.raises(Conflict):
+            await cluster.patch(made, ops[1:])
+        nothing = await cluster.patch(live, ops[1:])
+        assert version(nothing) == version(live)
+        with pytest.raises(Refused) as caught:
+            await cluster.patch(live, ops[:1])  # there is no such label any more
+        assert (caught.value.status, caught.value.reason) == (422, "Invalid")
+        await cluster.delete(SERVICES, namespace, "s", live["metadata"]["uid"])
+        assert await cluster.patch(live, ops[1:]) is None
+
     async def test_what_others_wrote_into_a_status_outlives_an_apply_and_not_a_replacement(
         self, cluster: Cluster, namespace: str
     ) -> None:

@@ -1,16 +1,17 @@
 """An in-process API server, as far as the controller can tell.
 
 It knows resourceVersions, generations, the status subresource, naive server-side apply, label
-lists, owner garbage collection, UID preconditions, graceful pod deletion, refusals, and faults
-before or after any write. tests/contract/test_fake_cluster.py runs the same scenarios against it
-and against a real API server.
+lists, owner garbage collection, UID preconditions, graceful pod deletion, refusals, JSON patches,
+mutating admission (`admit`), and faults before or after any write.
+tests/contract/test_fake_cluster.py runs the same scenarios against it and against a real API
+server.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -81,6 +82,7 @@ class FakeCluster:
 
     faults: Faults = field(default_factory=Faults)
     refuse: Callable[[str, Object], Refused | None] = lambda _verb, _obj: None
+    admit: Callable[[Object], Object] = lambda obj: obj
     namespaces: set[str] = field(default_factory=lambda: {"default", "plimsoll-system"})
     crd: bool = True
     graceful: bool = True
@@ -135,6 +137,9 @@ class FakeCluster:
 
     async def replace(self, obj: Object) -> Object | None:
         return self._write("replace", obj, lambda: self._replace(obj))
+
+    async def patch(self, obj: Object, ops: Sequence[Mapping[str, Any]]) -> Object | None:
+        return self._write("patch", obj, lambda: self._json_patch(obj, ops))
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         obj = {
@@ -283,6 +288,18 @@ class FakeCluster:
         new["metadata"] = {**old["metadata"], **new["metadata"]}
         return self._store(where, old, new)
 
+    def _json_patch(self, obj: Object, ops: Sequence[Mapping[str, Any]]) -> Object | None:
+        where = _where(obj)
+        old = self.objects.get(where)
+        if old is None:
+            return None
+        self._require(old, obj["metadata"])
+        try:
+            new = patched(old, ops)
+        except (LookupError, ValueError) as error:
+            raise Refused(422, "Invalid", f"the patch does not apply: {error!r}") from error
+        return self._store(where, old, self.admit(new))
+
     def _apply(self, obj: Object, manager: str) -> Object:
         where = _where(obj)
         old = self.objects.get(where)
@@ -298,7 +315,7 @@ class FakeCluster:
         previous = self._applied.get((where, manager), {})
         _merge(new, _without_identity(previous), body)
         self._applied[where, manager] = body
-        return self._store(where, old, new)
+        return self._store(where, old, self.admit(new))
 
     def _status(self, obj: Object) -> Object | None:
         where = _where(obj)
@@ -388,6 +405,29 @@ class FakeCluster:
     def _tell(self, kind: str, obj: Object) -> None:
         for watcher in list(self._watchers):
             watcher(kind, copy.deepcopy(obj))
+
+
+def patched(obj: Object, ops: Sequence[Mapping[str, Any]]) -> Object:
+    """A copy of the object after a JSON patch of `add`, `remove` and `replace`.
+
+    Raises:
+        LookupError: what an operation removes or replaces is not there.
+    """
+    new = copy.deepcopy(obj)
+    for op in ops:
+        *way, last = (
+            part.replace("~1", "/").replace("~0", "~") for part in op["path"].split("/")[1:]
+        )
+        parent: Any = new
+        for part in way:
+            parent = parent[int(part) if isinstance(parent, list) else part]
+        key: Any = int(last) if isinstance(parent, list) else last
+        if op["op"] != "add":
+            del parent[key]
+        if op["op"] != "remove":
+            value = copy.deepcopy(op["value"])
+            parent.insert(key, value) if isinstance(parent, list) else parent.update({key: value})
+    return new
 
 
 def _where(obj: Mapping[str, Any]) -> Where:

@@ -179,6 +179,57 @@ async def test_status_is_one_apply_with_the_version_it_was_planned_on(
     assert await kube.patch_status({**POD, "status": {}}) is None
 
 
+PATCH = [{"op": "remove", "path": "/spec/hostNetwork"}]
+
+
+async def test_a_json_patch_is_for_one_version_and_signed_as_no_apply(
+    api: ToyApi, kube: KubeCluster
+) -> None:
+    script(api, (200, POD))
+    assert await kube.patch(POD, PATCH) == POD
+    method, path, query, body = api.requests[-1]
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/ns/pods/p")
+    assert query == {"fieldManager": "plimsoll-drift"}
+    assert body == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "remove", "path": "/spec/hostNetwork"},
+    ]
+    script(api, (404, {}))
+    assert await kube.patch(POD, PATCH) is None
+
+
+@pytest.mark.parametrize(
+    ("then", "kind"),
+    [
+        ((200, {"metadata": {"resourceVersion": "8"}}), Conflict),
+        ((200, {"metadata": {"resourceVersion": "7"}}), Refused),
+        ((503, {}), Retry),
+    ],
+)
+async def test_a_patch_refused_as_invalid_is_a_conflict_only_where_the_object_has_changed(
+    api: ToyApi, kube: KubeCluster, then: tuple[int, Any], kind: type[Exception]
+) -> None:
+    script(api, (422, {"reason": "Invalid", "message": "an error in our request"}), then)
+    with pytest.raises(kind) as caught:
+        await kube.patch(POD, PATCH)
+    assert type(caught.value) is kind
+    assert [r[:2] for r in api.requests[-2:]] == [
+        ("PATCH", "/api/v1/namespaces/ns/pods/p"),
+        ("GET", "/api/v1/namespaces/ns/pods/p"),
+    ]
+
+
+async def test_a_patch_of_what_went_meanwhile_or_may_not_be_patched(
+    api: ToyApi, kube: KubeCluster
+) -> None:
+    script(api, (422, {"reason": "Invalid"}), (404, {}))
+    assert await kube.patch(POD, PATCH) is None
+    script(api, (403, {"reason": "Forbidden"}))
+    with pytest.raises(Refused):
+        await kube.patch(POD, PATCH)
+    assert api.requests[-1][0] == "PATCH"
+
+
 async def test_create_of_what_exists_returns_it(api: ToyApi, kube: KubeCluster) -> None:
     script(api, (409, {"reason": "AlreadyExists"}), (200, POD))
     assert await kube.create(POD) == POD
