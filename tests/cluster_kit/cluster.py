@@ -216,7 +216,13 @@ class Cluster:
         return all(self._ctr("images", "list", "--quiet", f"name=={reference}"))
 
     def set_gpu(
-        self, node: str, index: int, used: int | None = None, fail: int | None = None
+        self,
+        node: str,
+        index: int,
+        *,
+        used: int | None = None,
+        fail: int | None = None,
+        total: int | None = None,
     ) -> None:
         """Change what a node's fake NVML answers, at once and for running pods too.
 
@@ -225,6 +231,7 @@ class Cluster:
             index: of the GPU on that node.
             used: bytes that processes use on it.
             fail: the NVML error code with which every call on that node fails; 0 ends it.
+            total: bytes of memory on it.
 
         Raises:
             KitError: there is no such GPU.
@@ -235,10 +242,13 @@ class Cluster:
         now = read_state(path)
         if index not in range(len(now.gpus)):
             raise KitError(f"node {node} has {len(now.gpus)} GPUs, none with index {index}")
-        gpus = [
-            replace(gpu, used=used) if used is not None and place == index else gpu
-            for place, gpu in enumerate(now.gpus)
-        ]
+        gpus = list(now.gpus)
+        gpu = gpus[index]
+        gpus[index] = replace(
+            gpu,
+            used=gpu.used if used is None else used,
+            total=gpu.total if total is None else total,
+        )
         write_state(path, gpus, driver=now.driver, fail=now.fail if fail is None else fail)
 
     def _keepers(self) -> dict[str, int]:

@@ -1,0 +1,95 @@
+"""One row of docs/behaviour.md: a situation that a test makes, and what a user sees of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.cluster.recorder import Recorder
+    from tests.cluster.world import Tenant
+
+STANDIN = "localhost/plimsoll-standin:0.1.0"
+SMALL = "llama-1-layer"  # 2.3 GiB of weights that are a hole in a file
+LIGHTLLM = {"type": "LightLLM", "image": STANDIN, "version": "1.2.0"}
+
+
+def standin(engine: Mapping[str, Any] | None = None, **switches: object) -> dict[str, Any]:
+    """spec.engine of a stand-in, LightLLM unless told otherwise; switches without their ``STANDIN_``."""
+    env = [{"name": f"STANDIN_{name}", "value": str(value)} for name, value in switches.items()]
+    return {**(engine or LIGHTLLM), "env": env}
+
+
+@dataclass
+class Row:
+    """What is recorded of one situation.
+
+    Attributes:
+        row: its number in the table.
+        what: the situation, as a heading.
+        moments: what was done or had come about, with the line of ``kubectl get isrv`` at that time.
+        message: of condition Ready, at the moment that tells most.
+        seconds: from the act to its end.
+        promised: servers that had to be ready all the time.
+        fewest_ready: that were ready at the worst moment, from the watch.
+        facts: what else the test has proved, a sentence each.
+    """
+
+    row: int
+    what: str
+    moments: list[dict[str, str]] = field(default_factory=list)
+    message: str = ""
+    seconds: float = 0.0
+    promised: int = 0
+    fewest_ready: int = 0
+    facts: list[str] = field(default_factory=list)
+
+
+class Situation:
+    """A tenant under observation, and its row.
+
+    Args:
+        tenant: an empty namespace.
+        recorder: that watches it already.
+        folder: takes the row.
+    """
+
+    def __init__(self, tenant: Tenant, recorder: Recorder, folder: Path) -> None:
+        self.tenant = tenant
+        self.recorder = recorder
+        self._folder = folder
+
+    @contextmanager
+    def row(
+        self, number: int, what: str, *, promised: int, server: str = "smollm2"
+    ) -> Iterator[Row]:
+        """Record the row while the block acts; it is written when all of the block's claims held.
+
+        At the end, so many as promised were ready at every moment of the block, and Ready was never untrue.
+        """
+        row = Row(number, what, promised=promised)
+        began = self.recorder.settled()
+        yield row
+        row.seconds = round(self.recorder.now - began, 1)
+        row.fewest_ready = self.recorder.never_fewer_than(promised, server, began)
+        lies = self.recorder.lies(server)
+        assert not lies, f"Ready was True without a server: {lies}\n{self.recorder.story()}"
+        path = self._folder / f"{number:02}.json"
+        path.write_text(json.dumps(asdict(row), indent=1) + "\n")
+
+    def look(self, row: Row, moment: str, server: str = "smollm2", *, tells: bool = False) -> None:
+        """Note what a user sees now; ``tells``: its message is the row's."""
+        kubectl = self.tenant.world.cluster.kubectl
+        header, line = kubectl(
+            "-n", self.tenant.namespace, "get", "isrv", server
+        ).stdout.splitlines()
+        ready = self.tenant.condition("Ready", server)
+        seen = {"moment": moment, "header": header, "line": line, "message": ready["message"]}
+        row.moments.append(seen)
+        if tells or not row.message:
+            row.message = ready["message"]
