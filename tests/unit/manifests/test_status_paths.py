@@ -119,7 +119,7 @@ def test_every_path_of_the_schema_is_written() -> None:
 
 
 def test_the_pinned_numbers_of_a_status_are_those_of_the_engines() -> None:
-    pinned = Pinned(*range(1, 1 + len(fields(Pinned))))  # type: ignore[arg-type]  # only the keys count
+    pinned = Pinned(*range(1, 1 + len(fields(Pinned))))  # only the keys count
     in_schema = SCHEMA["properties"]["capacity"]["properties"]["pinned"]["properties"]
     assert set(in_schema) == set(pinned.to_mapping())
 
