@@ -35,7 +35,24 @@ class Delete:
     uid: str
 
 
-Action = Apply | Create | Delete
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """JSON patch of exactly one version of a child, to take out what others added.
+
+    Attributes:
+        wanted: the child as we render it.
+        live: the child as it was looked at; the patch is for this version of it.
+        ops: the operations (RFC 6902), without the test of the version.
+        why: names what goes, for the log and the Event.
+    """
+
+    wanted: dict[str, Any] = field(compare=False)
+    live: dict[str, Any]
+    ops: tuple[dict[str, Any], ...]
+    why: str = field(compare=False)
+
+
+Action = Apply | Create | Delete | Patch
 
 
 @dataclass(frozen=True, slots=True)

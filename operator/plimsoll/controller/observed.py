@@ -33,6 +33,7 @@ class Observed:
         server_pods: pods of the Deployment, old and new.
         node: the node that a sizing pod ran on, or that ``status.capacity`` was measured on.
         conflicts: one sentence for each object that has a child's name and is not ours.
+        kept: names of what others added to the Deployment and what came back when it was removed.
     """
 
     raw: Mapping[str, Any]
@@ -44,6 +45,7 @@ class Observed:
     server_pods: tuple[dict[str, Any], ...] = ()
     node: dict[str, Any] | None = None
     conflicts: tuple[str, ...] = ()
+    kept: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plimsoll.controller.actions import Apply, Create, Delete
+from plimsoll.controller.actions import Apply, Create, Delete, EventNote, Patch
 from plimsoll.controller.cluster import (
     SERVERS,
     Cluster,
@@ -15,6 +16,7 @@ from plimsoll.controller.cluster import (
     Retry,
     resource_of,
 )
+from plimsoll.controller.objects.foreign import foreign_additions, said
 from plimsoll.controller.observe import observe
 from plimsoll.controller.status import same_status, with_foreign_conditions
 from plimsoll.controller.store import Key, Store, controller_of
@@ -72,6 +74,9 @@ class Reconciler:
         self._planner = planner
         self._now = now
         self._metrics = metrics
+        # What came back when it was removed, by server. Lost with the process, and then asked
+        # again by one patch, which changes nothing where admission is what adds it.
+        self._kept: dict[Key, frozenset[str]] = {}
 
     async def __call__(self, key: Key) -> float | None:
         """Run one pass; returns the seconds after which to run the next, None for never.
@@ -81,7 +86,9 @@ class Reconciler:
         """
         observed = await observe(self._store, self._cluster, key)
         if observed is None:
+            self._kept.pop(key, None)
             return None  # children follow by their owner references
+        observed = replace(observed, kept=self._kept.get(key, frozenset()))
         plan = self._planner.plan(observed, self._context, self._now())
         try:
             acted = await self._act(observed.raw, plan.actions)
@@ -116,7 +123,49 @@ class Reconciler:
                     resource = resource_of(action.api_version, action.kind)
                     await self._cluster.delete(resource, action.namespace, action.name, action.uid)
                     self._metrics.actions.inc(verb="delete", kind=action.kind)
+                case Patch():
+                    changed |= await self._patch(raw, action)
+                    self._metrics.actions.inc(verb="patch", kind=action.live["kind"])
         return changed
+
+    async def _patch(self, raw: Mapping[str, Any], patch: Patch) -> bool:
+        """Take out what others added; True when the object changed.
+
+        What is there again in the very answer was added on the way in: by an admission webhook, or
+        by the API server itself, of a version whose defaults we do not know. Removing it again and
+        again would restart servers for ever or stop every rollout, so it is left, and said.
+
+        Raises:
+            Conflict: the store was behind; it is up to date now.
+        """
+        try:
+            live = await self._cluster.patch(patch.live, patch.ops)
+        except Conflict:
+            await self._refresh(patch.live)
+            raise
+        if live is None:
+            self._store.remove(patch.live)
+            raise Conflict("the object to be patched is gone")
+        left = foreign_additions(patch.wanted, live)
+        self._kept[_key(raw)] = frozenset(found.name for found in left)
+        if left:
+            text = (
+                f"{live['kind']} {live['metadata']['name']}: {said(left)}: came back when removed, "
+                "so it stays; exempt the object from the admission webhook or policy that adds it."
+            )
+            logger.warning("%s/%s: %s", *_key(raw), text)
+            await self._recorder.record(raw, EventNote("Warning", "ForeignFieldsStay", text))
+        return self._store.put(live)
+
+    async def _refresh(self, known: Object) -> None:
+        """Bring one child in the store up to date."""
+        resource = resource_of(known["apiVersion"], known["kind"])
+        metadata = known["metadata"]
+        live = await self._cluster.get(resource, metadata["namespace"], metadata["name"])
+        if live is None:
+            self._store.remove(known)
+        else:
+            self._store.put(live)
 
     def _meant(self, obj: Object) -> Object:
         """The object with the UID of the one that the plan looked at.
@@ -177,6 +226,8 @@ def _words(action: Action) -> str:
     match action:
         case Delete():
             return f"delete {action.kind} {action.name}"
+        case Patch(live=live, why=why):
+            return f"patch {live['kind']} {live['metadata']['name']} because {why}"
         case _:
             verb = type(action).__name__.lower()
             why = f" because {action.why}" if isinstance(action, Apply) and action.why else ""

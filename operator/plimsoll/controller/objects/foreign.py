@@ -21,6 +21,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from plimsoll.controller.actions import Patch
 from plimsoll.controller.objects.diff import first_difference
 
 if TYPE_CHECKING:
@@ -109,6 +110,29 @@ class Addition:
 
     path: _Path
     name: str
+
+
+def cleaning(
+    desired: Mapping[str, Any], live: Mapping[str, Any], kept: Collection[str] = ()
+) -> Patch | None:
+    """The patch that takes out of the live Deployment what others added, or None.
+
+    It has to be the only write on the Deployment in its pass: it is for that one version.
+
+    Args:
+        desired: what the builder rendered.
+        live: what the API server holds, with its defaults filled in.
+        kept: names of additions to leave: they came back when they were removed.
+    """
+    additions = foreign_additions(desired, live, kept)
+    if not additions:
+        return None
+    return Patch(
+        wanted=dict(desired),
+        live=dict(live),
+        ops=removal(desired, live, additions),
+        why=f"others added {said(additions)}",
+    )
 
 
 def foreign_additions(
