@@ -26,6 +26,7 @@ from plimsoll.core.units import GIB
 LIGHTLLM = Stamped("LightLLM", tokens=100_000)
 SGLANG = Stamped("SGLang", tokens=100_000, block_tokens=64)
 LLAMA = Stamped("LlamaCpp", tokens=20_000, granule=6656)
+SLOTS = Stamped("LlamaCpp", tokens=20_000, blocks=3)
 VLLM = Stamped("VLLM", tokens=48_768, blocks=762, block_tokens=64, granule=64)
 VLLM_BY_TOKENS = Stamped("VLLM", tokens=48_768, granule=64)
 HYBRID = Stamped(
@@ -66,7 +67,7 @@ def printed(number: int, context: int, concurrency: str) -> Reading:
         # Slots are rounded up to 256 tokens each, three here: 20,736 of 20,000; a slot less is drift.
         (LLAMA, tokens(20_736, blocks=3, block_tokens=6912), INFO, "0.00", 20_736),
         (LLAMA, tokens(14_592, blocks=3, block_tokens=4864), INFO, "-27.04", 14_592),
-        (Stamped("LlamaCpp", tokens=20_000, blocks=3), tokens(14_592, blocks=3, block_tokens=4864), INFO, "-27.04", 14_592),
+        (SLOTS, tokens(14_592, blocks=3, block_tokens=4864), INFO, "-27.04", 14_592),
         # The log counts 762 blocks of 64 as 47,625 tokens, as the longest request has 1,000 (a real
         # run); the label says the same, and older releases count 48,768.
         (VLLM, printed(47_625, 1000, "47.62"), LOG, "0.00", 48_768),
