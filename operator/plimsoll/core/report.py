@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.errors import ResultInvalid
+from plimsoll.core.plausible import Claim, check, token_limit
 from plimsoll.core.strict import MAX_BYTES, MAX_DEVICES, MAX_TEXT, Reader, parse
 from plimsoll.core.terms import RESERVE_TERMS, Budget, DeviceClass, read_budget, read_class
 
@@ -28,8 +29,6 @@ END: Final = "plimsoll"
 TOKEN_MEANINGS: Final = (
     "AllLayersFull", "FullAttentionPool", "ConcurrencyTimesContext", "BlocksPerGroup", "Ceiling",
 )  # fmt: skip
-#: Meanings of a number that no single size per token leads to: several pools share the bytes.
-_SHARED: Final = frozenset({"ConcurrencyTimesContext", "BlocksPerGroup"})
 CONFIDENCES: Final = ("exact", "calibrated", "estimated")
 
 _MAX_SEQUENCES: Final = 1 << 20
@@ -74,6 +73,20 @@ class Report:
             max_sequences=self.max_sequences,
             context_length=self.context_length,
             prefill_tokens=self.prefill_tokens,
+        )
+
+    def claim(self) -> Claim:
+        """The numbers that must agree."""
+        return Claim(
+            kv=self.budget.kv,
+            fixed_pools=self.fixed_pools,
+            cell=self.kv_bytes_per_rank,
+            granule=self.granule,
+            tokens=self.max_total_token_num,
+            meaning=self.token_meaning,
+            context_length=self.context_length,
+            prefill_tokens=self.prefill_tokens,
+            pinned=self.pinned,
         )
 
 
@@ -159,11 +172,6 @@ def decode(text: str, *, pod_uid: str, request_hash: str) -> Report | Failure:
             "the result answers another question than the one asked", field="requestHash"
         )
     return _read_failure(reader) if failed else _read_report(reader)
-
-
-def token_limit(kv: int, fixed_pools: int, cell: int, granule: int) -> int:
-    """Tokens that a pool of ``kv`` bytes holds: whole granules of ``cell`` bytes a token."""
-    return max(0, (kv - fixed_pools) // cell // granule * granule)
 
 
 _HEAD_KEYS: Final = (
@@ -269,52 +277,8 @@ def _read_report(reader: Reader) -> Report:
         if "pinned" in reader.document
         else None,
     )
-    _check_pinned(report)
-    _check_tokens(report)
+    check(report.claim())
     return report
-
-
-def _check_pinned(report: Report) -> None:
-    """What becomes flags is what was reported, and within the budget.
-
-    Without this a number that adds up could stand beside flags that do not.
-    """
-    pinned = report.pinned
-    if pinned is None:
-        return
-    pool = (pinned.max_total_token_num, pinned.kv_cache_bytes, pinned.memory_fraction)
-    if pool == (None, None, None):
-        raise ResultInvalid("the result's pinned limits no pool", field="pinned")
-    for name, found, wanted in (
-        ("maxTotalTokenNum", pinned.max_total_token_num, report.max_total_token_num),
-        ("contextLength", pinned.context_length, report.context_length),
-        ("prefillTokens", pinned.prefill_tokens, report.prefill_tokens),
-    ):
-        if found not in {None, wanted}:
-            raise ResultInvalid(
-                f"the result pins {name} {found}, but reports {wanted}", field=f"pinned.{name}"
-            )
-    if pinned.kv_cache_bytes is not None and pinned.kv_cache_bytes > report.budget.kv:
-        raise ResultInvalid(
-            f"the result pins a pool of {pinned.kv_cache_bytes} bytes; its budget leaves {report.budget.kv}",
-            field="pinned.kvCacheBytes",
-        )
-
-
-def _check_tokens(report: Report) -> None:
-    """The number is what its own terms allow, wherever a token has one size."""
-    pinned, kv = report.pinned, report.budget.kv
-    if pinned is not None and pinned.kv_cache_bytes is not None:
-        if report.token_meaning in _SHARED and pinned.max_total_token_num is None:
-            return  # bytes are pinned, and were checked; the number only says what they are worth
-        kv = pinned.kv_cache_bytes
-    limit = token_limit(kv, report.fixed_pools, report.kv_bytes_per_rank, report.granule)
-    if report.max_total_token_num > limit or report.max_total_token_num % report.granule:
-        raise ResultInvalid(
-            f"the result claims {report.max_total_token_num} tokens; its own terms allow {limit} "
-            f"in steps of {report.granule}",
-            field="maxTotalTokenNum",
-        )
 
 
 def is_model_file(name: str) -> bool:
