@@ -56,6 +56,8 @@ async def fetch(url: str, *, seconds: float = FETCH_SECONDS, most: int = MAX_BOD
                 if len(body) > most:
                     return None
             return bytes(body)
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        # aiohttp's parser and its URLs raise ValueErrors for what no client could use.
-        raise Unreachable(f"{type(error).__name__}: {error}"[:200]) from error
+    except TimeoutError as error:
+        raise Unreachable(f"nothing in {seconds:g} s") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # Their texts repeat the address; aiohttp's parser raises ValueErrors too.
+        raise Unreachable(type(error).__name__) from error

@@ -130,16 +130,16 @@ class EngineReader:
             del self._known[key]
 
     def _ready(self, raw_pods: Sequence[Object], port: int, now: float) -> list[_Pod]:
-        pods = []
+        pods: list[_Pod] = []
         for raw in sorted(raw_pods, key=lambda pod: str(pod["metadata"]["name"])):
             base = _base(raw, port, local=self._local) if _is_ready(raw) else None
-            if base is None:
+            if base is None or len(pods) == MAX_PODS:
                 continue
             metadata = raw["metadata"]
             known = self._known.setdefault((metadata["uid"], _restarts(raw)), _Known(now))
             known.seen = now
             pods.append(_Pod(metadata["namespace"], metadata["name"], metadata["uid"], base, known))
-        return pods[:MAX_PODS]
+        return pods
 
     async def _ask_all(self, pods: Sequence[_Pod], engine: str, *, running: bool) -> None:
         """Ask them, a few at a time; what is not done in time is left for the next call."""
@@ -203,7 +203,7 @@ class EngineReader:
                 pod.namespace, pod.name, CONTAINER, limit_bytes=LOG_BYTES
             )
         except Refused as refused:
-            return Reading(), f"its log may not be read: {refused.message}"
+            return Reading(), f"its log may not be read: {refused.message[:200]}"
         except Retry:
             return Reading(), "its log could not be read"
         found = read_log(engine, text or "")
