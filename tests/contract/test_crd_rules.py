@@ -168,18 +168,8 @@ def test_defaults_are_filled_in_and_absence_is_kept(
             "classLabelKeys": ["nvidia.com/gpu.product"],
         },
         "replicas": 1,
-        "sizing": {
-            "cudaGraphs": {"enabled": True},
-            "kvCacheDType": "auto",
-            "extraReserve": 0,
-            "onOutOfMemory": {
-                "action": "Shrink",
-                "stepPercent": 5,
-                "minStep": "1Gi",
-                "maxSteps": 3,
-            },
-        },
-        "rollout": {"drainSeconds": 300, "paused": False, "updatePolicy": "OnSpecChange"},
+        "sizing": {"cudaGraphs": {"enabled": True}, "kvCacheDType": "auto", "extraReserve": 0},
+        "rollout": {"drainSeconds": 300},
         "service": {"port": 80, "type": "ClusterIP"},
         "template": {"sharedMemory": {"sizeLimit": "2Gi"}},
     }

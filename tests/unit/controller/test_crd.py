@@ -112,7 +112,8 @@ def test_every_field_is_read() -> None:
     assert (sizing.cuda_graphs, sizing.cuda_graph_max_batch) == (False, 32)
     assert (sizing.kv_cache_dtype, sizing.extra_reserve) == ("fp16", 3 * GIB // 2)
     assert (spec.replicas, spec.probes.startup_seconds) == (3, 120)
-    assert (sizing.probe, sizing.state_dtype, sizing.prefix_caching) == ("Torch", "bf16", False)
+    assert (sizing.probe, sizing.state_dtype) == ("Torch", "bf16")
+    assert not parse(full(IN_BYTES)).spec.sizing.prefix_caching
     assert sizing.on_out_of_memory == OnOutOfMemory(
         shrink=False, step_percent=10, min_step=GIB // 2, max_steps=5
     )
@@ -168,8 +169,12 @@ def test_sizing_request_carries_every_input_of_the_arithmetic() -> None:
         min_total_token_num=50000,
         model_file="model.gguf",
         state_dtype="bf16",
-        prefix_caching=False,
+        prefix_caching=None,
     )
+
+
+def test_sizing_request_says_when_prefixes_are_not_kept() -> None:
+    assert sizing_request(parse(full(IN_BYTES))).prefix_caching is False
 
 
 def test_a_pool_in_bytes_is_read() -> None:
@@ -342,6 +347,8 @@ REFUSALS: list[tuple[str, object, str, str]] = [
      "left out with engine LightLLM, which takes tokens: set spec.sizing.maxTotalTokenNum"),
     ("spec.sizing.probe", "CUDA", "spec.sizing.probe", "one of NVML, Torch"),
     ("spec.sizing.stateDType", "int8", "spec.sizing.stateDType", "one of auto, bf16, fp16, fp32"),
+    ("spec.sizing.prefixCaching", False, "spec.sizing.prefixCaching",
+     "true or left out with engine LightLLM, which is not told to keep no prefixes; it is False"),
     ("spec.sizing.prefixCaching", "no", "spec.sizing.prefixCaching", "true or false"),
     ("spec.sizing.onOutOfMemory.action", "Grow", "spec.sizing.onOutOfMemory.action", "one of Shrink, None"),
     ("spec.sizing.onOutOfMemory.stepPercent", 51, "spec.sizing.onOutOfMemory.stepPercent", "from 1 to 50"),

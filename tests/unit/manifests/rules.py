@@ -47,6 +47,8 @@ NO_NUMBER = (
     "engines TGI and TensorRTLLM take a share of the free memory and no number, "
     "so sizing.mode may not be Fixed; leave it out"
 )
+STATES = "stateDType is told to engines LightLLM and VLLM only; leave it out"
+PREFIXES = "prefixCaching false is told to engines VLLM and SGLang only; leave it out"
 ROLLING = (
     "maxSurge and maxUnavailable need strategy RollingUpdate; "
     "leave them out to let the free GPUs decide"
@@ -139,6 +141,14 @@ _BY_ENGINE: list[tuple[str, str, object, str, str]] = [
     ("TGI", "spec.sizing.kvCacheDType", "nvfp4", "spec.sizing.kvCacheDType", DTYPES),
     ("TensorRTLLM", "spec.sizing.kvCacheDType", "mxfp8", "spec.sizing.kvCacheDType", DTYPES),
     ("VLLM", "spec.sizing", FIXED_TOKENS, "spec.sizing.kvCacheBytes", BYTES_ONLY),
+    ("SGLang", "spec.sizing.stateDType", "fp32", "spec.sizing.stateDType", STATES),
+    ("TGI", "spec.sizing.stateDType", "bf16", "spec.sizing.stateDType", STATES),
+    ("TensorRTLLM", "spec.sizing.stateDType", "fp16", "spec.sizing.stateDType", STATES),
+    ("LlamaCpp", "spec.sizing.stateDType", "fp32", "spec.sizing.stateDType", STATES),
+    ("LightLLM", "spec.sizing.prefixCaching", False, "spec.sizing.prefixCaching", PREFIXES),
+    ("TGI", "spec.sizing.prefixCaching", False, "spec.sizing.prefixCaching", PREFIXES),
+    ("TensorRTLLM", "spec.sizing.prefixCaching", False, "spec.sizing.prefixCaching", PREFIXES),
+    ("LlamaCpp", "spec.sizing.prefixCaching", False, "spec.sizing.prefixCaching", PREFIXES),
     ("TGI", "spec.sizing", FIXED_TOKENS, "spec.sizing.mode", NO_NUMBER),
     ("TGI", "spec.sizing", FIXED_BYTES, "spec.sizing.mode", NO_NUMBER),
     ("TensorRTLLM", "spec.sizing", FIXED_TOKENS, "spec.sizing.mode", NO_NUMBER),

@@ -82,7 +82,6 @@ FULL_SPEC: dict[str, Any] = {
         "cudaGraphs": {"enabled": False, "maxBatch": 32},
         "kvCacheDType": "fp16",
         "stateDType": "bf16",
-        "prefixCaching": False,
         "extraReserve": "1.5Gi",
         "onOutOfMemory": {"action": "None", "stepPercent": 10, "minStep": "512Mi", "maxSteps": 5},
     },
@@ -139,6 +138,7 @@ FULL_SPEC: dict[str, Any] = {
 
 
 IN_BYTES = "spec.sizing.kvCacheBytes"
+OF_VLLM = (IN_BYTES, "spec.sizing.prefixCaching")
 
 
 def minimal() -> dict[str, Any]:
@@ -149,13 +149,14 @@ def minimal() -> dict[str, Any]:
 def full(path: str = "") -> dict[str, Any]:
     """Every field of the spec, each with a value that is not its default.
 
-    A fixed pool has one unit, which the engine decides: the sample is in tokens, and for the
-    path of the other field in bytes.
+    No engine takes all of them. The sample is LightLLM's, with a pool in tokens; for the paths of
+    what only others take it is VLLM's, with a pool in bytes.
     """
     body = copy.deepcopy({**MINIMAL, "spec": FULL_SPEC})
-    if path == IN_BYTES:
+    if path in OF_VLLM:
         del body["spec"]["sizing"]["maxTotalTokenNum"]
         put(put(body, "spec.engine.type", "VLLM"), IN_BYTES, "8Gi")
+        body["spec"]["sizing"]["prefixCaching"] = False
     return body
 
 

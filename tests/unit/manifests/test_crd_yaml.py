@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from plimsoll.controller import crd as reader
-from plimsoll.controller.crd import InvalidSpec, parse, rollout, sizing
+from plimsoll.controller.crd import InvalidSpec, fits, parse, rollout, sizing
 from plimsoll.core import dtypes, engines
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.request import SizingRequest
@@ -81,12 +82,6 @@ def test_defaults_are_the_documented_ones_and_reachable() -> None:
         "spec.sizing.cudaGraphs.enabled": True,
         "spec.sizing.kvCacheDType": "auto",
         "spec.sizing.extraReserve": 0,
-        "spec.sizing.onOutOfMemory.action": "Shrink",
-        "spec.sizing.onOutOfMemory.stepPercent": 5,
-        "spec.sizing.onOutOfMemory.minStep": "1Gi",
-        "spec.sizing.onOutOfMemory.maxSteps": 3,
-        "spec.rollout.paused": False,
-        "spec.rollout.updatePolicy": "OnSpecChange",
         "spec.rollout.drainSeconds": 300,
         "spec.service.port": 80,
         "spec.service.type": "ClusterIP",
@@ -151,7 +146,7 @@ def test_what_the_reader_says_of_an_engine_is_what_the_engine_says(engine: str) 
     row = engines.lookup(engine)
     offered = set(reader.KV_CACHE_DTYPES[engine])
     assert offered == {name for name in row.kv_dtypes if name == "auto" or name in dtypes.SIZES}
-    assert (engine in reader.ONE_FILE) == (row.formats == {"gguf"})
+    assert (engine in fits.ONE_FILE) == (row.formats == {"gguf"})
 
 
 @pytest.mark.parametrize("engine", reader.KV_CACHE_DTYPES)
@@ -264,12 +259,22 @@ def test_the_reader_refuses_the_same_field_as_the_rule(
     assert str(caught.value.field).partition("[")[0] == field.partition("[")[0]
 
 
-def test_a_fixed_pool_is_in_the_unit_that_the_engine_writes() -> None:
-    """What the reader calls tokens or bytes is what the number changes in the engine's arguments."""
-    for name in reader.KV_CACHE_DTYPES:
-        engine, request = engines.lookup(name), SizingRequest(engine_type=name)
-        tokens, bytes_ = (
-            "4711" in " ".join(engine.pinned_args(pinned, request))
-            for pinned in (Pinned(max_total_token_num=4711), Pinned(kv_cache_bytes=4711))
-        )
-        assert (name in reader.TAKES_TOKENS, name in reader.TAKES_BYTES) == (tokens, bytes_), name
+TOLD: dict[str, tuple[frozenset[str], dict[str, Any], dict[str, Any]]] = {
+    # the reader's table, and what is asked and pinned where the value is given
+    "tokens": (fits.TAKES_TOKENS, {}, {"max_total_token_num": 4711}),
+    "bytes": (fits.TAKES_BYTES, {}, {"kv_cache_bytes": 4711}),
+    "states": (fits.TAKES_STATE_DTYPE, {"state_dtype": "bf16"}, {"state_dtype": "bf16"}),
+    "prefixes": (fits.TAKES_PREFIX_CACHING, {"prefix_caching": False}, {}),
+}
+
+
+@pytest.mark.parametrize("engine", reader.KV_CACHE_DTYPES)
+@pytest.mark.parametrize("value", TOLD)
+def test_the_reader_knows_what_an_engine_is_told(value: str, engine: str) -> None:
+    """A value is for exactly those engines whose arguments or environment change with it."""
+    table, asked, given = TOLD[value]
+    row, plain = engines.lookup(engine), SizingRequest(engine_type=engine)
+    request, pinned = replace(plain, **asked), Pinned(**given)
+    before = row.pinned_args(Pinned(), plain), row.pinned_env(Pinned(), plain)
+    after = row.pinned_args(pinned, request), row.pinned_env(pinned, request)
+    assert (before != after) == (engine in table)

@@ -21,6 +21,7 @@ from plimsoll.controller.crd.fields import (
     invalid,
     optional_quantity,
 )
+from plimsoll.controller.crd.fits import check_engine_fits
 from plimsoll.controller.crd.rollout import DAY, parse_rollout
 from plimsoll.controller.crd.sizing import KV_CACHE_DTYPES, MAX_TOKENS, parse_sizing
 from plimsoll.controller.crd.template import parse_template, user_metadata
@@ -57,13 +58,6 @@ __all__ = [
     "Service", "Sizing", "Spec", "Template", "image_version", "parse", "sizing_request",
 ]  # fmt: skip
 
-# Engines whose split over several devices cannot be sized yet, and those that serve one named file.
-SINGLE_DEVICE: Final = frozenset({"LlamaCpp"})
-ONE_FILE: Final = frozenset({"LlamaCpp"})
-# In what unit an engine's command line takes the size of its pool. The others take a share of the
-# memory that they find free, which no number of the user's stands for.
-TAKES_TOKENS: Final = frozenset({"LightLLM", "SGLang", "LlamaCpp"})
-TAKES_BYTES: Final = frozenset({"VLLM"})
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
@@ -186,44 +180,8 @@ def _spec(spec: Fields, name: str) -> Spec:
         service=_service(spec.child("service", {"port", "type", "annotations", "labels"})),
         template=parse_template(spec.child("template")),
     )
-    _check_engine_fits(found)
+    check_engine_fits(found)
     return found
-
-
-def _check_engine_fits(spec: Spec) -> None:
-    """Refuses what this engine cannot do, whatever each field allows by itself."""
-    name = spec.engine.type
-    if name in SINGLE_DEVICE and spec.accelerator.count != 1:
-        need = f"1 with engine {name}, whose split over several devices cannot be sized yet"
-        raise invalid("spec.accelerator.count", spec.accelerator.count, need)
-    if name in ONE_FILE and spec.sizing.mode == FIXED and spec.model.file is None:
-        need = (
-            f"given: engine {name} serves one file, and in sizing.mode Fixed nothing looks for it"
-        )
-        raise invalid("spec.model.file", None, need)
-    _check_pool_fits(name, spec.sizing)
-
-
-def _check_pool_fits(engine: str, sizing: Sizing) -> None:
-    """Refuses a size of the pool that this engine's command line has no place for.
-
-    It would be dropped without a word, and the engine would take what it finds.
-    """
-    if engine in TAKES_TOKENS and sizing.kv_cache_bytes is not None:
-        need = (
-            f"left out with engine {engine}, which takes tokens: set spec.sizing.maxTotalTokenNum"
-        )
-        raise invalid("spec.sizing.kvCacheBytes", sizing.kv_cache_bytes, need)
-    if sizing.mode != FIXED or engine in TAKES_TOKENS:
-        return
-    if engine not in TAKES_BYTES:
-        need = (
-            f"left out with engine {engine}, which takes a share of the free memory and no number"
-        )
-        raise invalid("spec.sizing.mode", sizing.mode, need)
-    if sizing.kv_cache_bytes is None:
-        need = f"given in spec.sizing.mode Fixed: engine {engine} takes bytes, not tokens"
-        raise invalid("spec.sizing.kvCacheBytes", None, need)
 
 
 def _model(model: Fields, name: str) -> Model:
