@@ -22,6 +22,7 @@ class Device:
         mig: MIG profile, if any.
         sharing: How the device is shared, if it is.
         count: Devices in the pod.
+        whole_total: Memory of the whole device as CUDA sees it, where ``total`` is a part of it.
     """
 
     product: str
@@ -34,6 +35,7 @@ class Device:
     mig: str | None = None
     sharing: str | None = None
     count: int = 1
+    whole_total: int | None = None
 
     def device_class(self) -> DeviceClass:
         """What a number measured here may be used for."""

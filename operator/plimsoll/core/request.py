@@ -39,6 +39,7 @@ _SCHEMA: Final[dict[str, tuple[str, str, int, int]]] = {
     "pipeline": ("pipeline", "int?", 1, _MAX_TENSOR),
     "stateDType": ("state_dtype", "text?", 1, 64),
     "prefixCaching": ("prefix_caching", "bool?", 0, 1),
+    "memoryBudget": ("memory_budget", "int?", 1, MAX_AMOUNT),
 }
 MODES: Final = ("Auto", "Engine")
 
@@ -68,6 +69,7 @@ class SizingRequest:
         pipeline: Pipeline stages; None is 1.
         state_dtype: Dtype of recurrent states; None is the engine's own choice.
         prefix_caching: Whether prefixes are kept; None is yes.
+        memory_budget: Bytes of each device that this server may use; None is all of it.
     """
 
     engine_type: str = ""
@@ -90,6 +92,7 @@ class SizingRequest:
     pipeline: int | None = None
     state_dtype: str | None = None
     prefix_caching: bool | None = None
+    memory_budget: int | None = None
 
     def to_json(self) -> str:
         """Compact JSON with sorted keys, nulls omitted: equal requests give equal text."""

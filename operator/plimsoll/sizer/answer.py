@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll import checkpoint
 from plimsoll.core.budget import Device
 from plimsoll.core.engines.inpod import check_template, inpod_arguments
+from plimsoll.core.errors import Unsupported
+from plimsoll.core.sharing import check_sharing, within
 from plimsoll.sizer.guard import READ_SECONDS
-from plimsoll.sizer.nvml import DriverReading, read_driver
+from plimsoll.sizer.nvml import DriverReading, given_uuids, read_driver
 from plimsoll.sizer.settings import TOKENS_KEY
 
 if TYPE_CHECKING:
@@ -103,6 +106,7 @@ def measure(
     sleep: Callable[[float], None],
 ) -> Fit:
     """Ask the devices and compute; the answer may be that it does not fit."""
+    _check_count(settings)
     with progress.timed("nvml", "asking NVML for the memory of the devices"):
         reading = read_driver(
             settings.visible_devices,
@@ -111,13 +115,27 @@ def measure(
             clock=clock,
             sleep=sleep,
         )
-        device = smallest(reading)
+        budget = settings.request.memory_budget
+        device = within(replace(smallest(reading), sharing=settings.sharing), budget)
         progress.driver, progress.devices = reading.driver, reading.devices
         progress.device_class = device.device_class()
     with progress.timed("compute", "computing the budget"):
         result = checkpoint.fit_checkpoint(model, device, settings.request)
         progress.warnings = result.warnings
+        check_sharing(device, budget, settings.request.engine_type, result.spec)
         return result
+
+
+def _check_count(settings: Settings) -> None:
+    given = len({*given_uuids(settings.visible_devices)})
+    if 0 < given < settings.device_count and settings.sharing is not None:
+        raise Unsupported(
+            f"the pod asked for {settings.device_count} GPUs and was given {given}, shared with itself "
+            f"({settings.sharing}); more replicas of one GPU are no more memory: set spec.accelerator.count to {given}",
+            reason="UnsupportedSharing",
+            field="spec.accelerator.count",
+            value=settings.device_count,
+        )
 
 
 def measure_settled(

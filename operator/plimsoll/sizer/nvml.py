@@ -137,15 +137,26 @@ def _attempt(pynvml: Any, visible: str | None, expected: int) -> DriverReading: 
 
 
 def given_uuids(visible: str | None) -> tuple[str, ...]:
-    """UUIDs listed in ``NVIDIA_VISIBLE_DEVICES``; empty when it names none (all, void, indices, a path)."""
+    """UUIDs that ``NVIDIA_VISIBLE_DEVICES`` lists, as often as it does; none for all, void, indices or a path."""
     names = [
         name.strip().rpartition("=")[2] for name in (visible or "").split(",")
     ]  # CDI: nvidia.com/gpu=GPU-..
-    return tuple(dict.fromkeys(name for name in names if name.startswith(("GPU-", "MIG-"))))
+    return tuple(
+        # A time-slicing device plugin names its replicas GPU-...::0; NVML knows the device alone.
+        name.partition("::")[0]
+        for name in names
+        if name.startswith(("GPU-", "MIG-"))
+    )
+
+
+def names_replicas(visible: str | None) -> bool:
+    """Whether ``NVIDIA_VISIBLE_DEVICES`` shows time-slicing: a replica's name, or one device given twice."""
+    uuids = given_uuids(visible)
+    return len(set(uuids)) < len(uuids) or (bool(uuids) and "::" in (visible or ""))
 
 
 def _handles(pynvml: Any, visible: str | None) -> Iterator[Any]:  # noqa: ANN401 - untyped module
-    uuids = given_uuids(visible)
+    uuids = dict.fromkeys(given_uuids(visible))
     if uuids:
         for uuid in uuids:
             yield pynvml.nvmlDeviceGetHandleByUUID(uuid)

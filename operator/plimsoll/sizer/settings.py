@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from plimsoll.core.errors import BadArgument, MeasurementFailed
 from plimsoll.core.request import SizingRequest
 from plimsoll.sizer.guard import Stamp
+from plimsoll.sizer.nvml import names_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ DEFAULT_SETTLE = 60.0  # seconds; a predecessor in its grace period has stopped 
 DEFAULT_DEADLINE = 300.0  # seconds; a healthy run takes well under one
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,99}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}")
 _HASH = re.compile(r"[0-9a-f]{40}")
 _MAX_SECONDS = 86_400.0
 
@@ -72,6 +74,7 @@ class Settings:
         visible_devices: the container runtime's ``NVIDIA_VISIBLE_DEVICES``, None when not set.
         nvml_wait: seconds to go on asking a driver that is not up yet.
         inpod: set where the server's numbers come from this very run, not from its template.
+        sharing: how the devices are shared with other pods, as far as a container can tell; None: not.
         stamp: what the server was given (guard); empty for a sizing.
         refuses: whether the guard may keep the server from starting (``PLIMSOLL_GUARD=Refuse``).
         settle: seconds that a guard, or a sizing for the server beside it, gives memory that is still
@@ -84,6 +87,7 @@ class Settings:
     visible_devices: str | None
     nvml_wait: float
     inpod: InPodTemplate | None
+    sharing: str | None
     stamp: Stamp
     refuses: bool
     settle: float
@@ -126,7 +130,8 @@ def read_settings(env: Mapping[str, str], *, guard: bool) -> Settings:
         device_count=_count(env, "PLIMSOLL_DEVICE_COUNT", _required(env, "PLIMSOLL_DEVICE_COUNT")),
         visible_devices=env.get("NVIDIA_VISIBLE_DEVICES"),
         nvml_wait=_seconds(env, "PLIMSOLL_NVML_WAIT", DEFAULT_NVML_WAIT),
-        inpod=None if guard else _inpod(env),
+        inpod=_inpod(env),
+        sharing=_sharing(env),
         stamp=_stamp(env) if guard else Stamp(),
         refuses=guard and _refuses(env),
         settle=_seconds(env, "PLIMSOLL_SETTLE", DEFAULT_SETTLE),
@@ -141,6 +146,17 @@ def _inpod(env: Mapping[str, str]) -> InPodTemplate | None:
             raise _bad(name, env[name], "a list of names with spaces between")
         lists.append(items)
     return InPodTemplate(*lists) if any(lists) else None
+
+
+def _sharing(env: Mapping[str, str]) -> str | None:
+    # NVML shows a container no processes of others, so only what the runtime sets can tell.
+    if text := env.get("PLIMSOLL_SHARING"):
+        if not _WORD.fullmatch(text):
+            raise _bad("PLIMSOLL_SHARING", text, "one word, such as time-slicing or mps")
+        return text
+    if env.get("CUDA_MPS_PIPE_DIRECTORY"):
+        return "mps"
+    return "time-slicing" if names_replicas(env.get("NVIDIA_VISIBLE_DEVICES")) else None
 
 
 def _refuses(env: Mapping[str, str]) -> bool:

@@ -107,10 +107,11 @@ static int load(state *s) {  /* no file is no driver */
     return s->fail;
 }
 
+/* A replica of a time-sliced device (GPU-<uuid>::1, as device plugins name them) is that device. */
 static int listed(const char *list, const char *uuid) {
     size_t n = strlen(uuid);
     for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
-        if (strcspn(p, ",") == n && !strncmp(p, uuid, n)) return 1;
+        if (!strncmp(p, uuid, n) && (strcspn(p, ",") == n || !strncmp(p + n, "::", 2))) return 1;
     return 0;
 }
 

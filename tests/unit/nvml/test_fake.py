@@ -36,6 +36,8 @@ answer = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
         (SECOND.uuid, [SECOND.uuid]),
         (f"{SECOND.uuid},{GPU.uuid}", [GPU.uuid, SECOND.uuid]),  # indices follow the bus
         (f"{GPU.uuid[:-1]}", []),  # half a UUID is not a UUID
+        (f"{GPU.uuid}0", []),
+        (f"{SECOND.uuid}::1", [SECOND.uuid]),  # a replica of a time-sliced device
         ("void", []),
         ("none", []),
         ("", []),

@@ -86,7 +86,7 @@ def test_without_uuids_all_that_the_runtime_let_in_are_taken(
     ("visible", "uuids"),
     [
         ("GPU-a,GPU-b", ("GPU-a", "GPU-b")),
-        ("GPU-a, GPU-a", ("GPU-a",)),
+        ("GPU-a, GPU-a", ("GPU-a", "GPU-a")),
         ("nvidia.com/gpu=GPU-a,nvidia.com/gpu=MIG-b", ("GPU-a", "MIG-b")),
         ("all", ()),
         ("", ()),

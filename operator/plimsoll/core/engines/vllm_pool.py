@@ -242,7 +242,9 @@ class Rank:
             need = f"one request of {context} needs {needed} blocks"
         elif cut is None and kv <= 0:
             need = "nothing is left beside the weights"
-        fraction = floor(1000 * s.free_after_init / s.device_total) - 10
+        # vLLM's own check at start is a share of the whole device, also where we may use a part of it.
+        whole = s.device.whole_total or s.device_total
+        fraction = floor(1000 * s.free_after_init / whole) - 10
         pinned = Pinned(
             max_sequences=sequences,
             context_length=context,
