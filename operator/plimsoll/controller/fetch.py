@@ -1,7 +1,7 @@
 """Asking a server pod over HTTP. The pod is somebody else's program: everything about it is bounded.
 
-No redirects, no proxy, no cookies, no decompression (a small answer must not become a large one), no
-connection that outlives its question.
+No redirects, no proxy, no decompression (a small answer must not become a large one), and a session for
+each question, so that no cookie and no connection outlives it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ async def fetch(url: str, *, seconds: float = FETCH_SECONDS, most: int = MAX_BOD
         async with (
             aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=seconds),
-                connector=aiohttp.TCPConnector(force_close=True),
-                cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 headers=_HEADERS,
             ) as session,
@@ -58,6 +56,5 @@ async def fetch(url: str, *, seconds: float = FETCH_SECONDS, most: int = MAX_BOD
             return bytes(body)
     except TimeoutError as error:
         raise Unreachable(f"nothing in {seconds:g} s") from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        # Their texts repeat the address; aiohttp's parser raises ValueErrors too.
+    except (aiohttp.ClientError, OSError) as error:  # their texts repeat the address
         raise Unreachable(type(error).__name__) from error

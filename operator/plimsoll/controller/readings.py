@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from plimsoll.controller.cluster import Cluster, Object, Refused, Retry
 from plimsoll.controller.fetch import Unreachable
+from plimsoll.controller.objects.names import SERVER
 from plimsoll.core.drift import INFO, LOG, METRICS, PodReading
 from plimsoll.core.engines.readback import ENDPOINTS, Endpoint, Reading, read_endpoint, read_log
 from plimsoll.core.engines.readback_running import RUNNING, read_running
@@ -41,7 +42,6 @@ RETRY_SECONDS: Final = 20.0
 RUNNING_SECONDS: Final = 5.0
 FORGET_SECONDS: Final = 600.0
 
-CONTAINER: Final = "server"
 
 _Key: TypeAlias = tuple[str, int]  # the pod's UID and how often its engine was started again
 
@@ -200,7 +200,7 @@ class EngineReader:
         """What the head of the log says, or why it says nothing."""
         try:
             text = await self._cluster.pod_log(
-                pod.namespace, pod.name, CONTAINER, limit_bytes=LOG_BYTES
+                pod.namespace, pod.name, SERVER, limit_bytes=LOG_BYTES
             )
         except Refused as refused:
             return Reading(), f"its log may not be read: {refused.message[:200]}"
@@ -252,7 +252,7 @@ def _is_ready(raw: Object) -> bool:
 
 def _restarts(raw: Object) -> int:
     statuses = (raw.get("status") or {}).get("containerStatuses") or ()
-    return next((int(s.get("restartCount", 0)) for s in statuses if s.get("name") == CONTAINER), 0)
+    return next((int(s.get("restartCount", 0)) for s in statuses if s.get("name") == SERVER), 0)
 
 
 def _base(raw: Object, port: int, *, local: bool) -> str | None:

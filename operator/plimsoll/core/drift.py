@@ -37,6 +37,7 @@ _ONE_GROUP: Final = "AllLayersFull"
 _SEVERAL_GROUPS: Final = frozenset({"BlocksPerGroup", "ConcurrencyTimesContext"})
 _SLOT_STEP: Final = 256  # llama.cpp rounds each slot up to a multiple of this
 _PRINTED: Final = GIB // 100  # logs print sizes in GiB with two digits
+_HALF_DIGIT: Final = 0.00501
 _HUNDREDTH: Final = Decimal("0.01")
 
 
@@ -186,20 +187,19 @@ def _tokens(stamped: Stamped, found: Reading) -> int | None:
     """Tokens as we count them: with one group of layers, whole blocks; None: meant otherwise."""
     if _means_blocks(stamped, found):
         return None
-    if found.tokens is None or (found.concurrency is None and found.blocks is None):
-        return found.tokens
-    if stamped.engine != "VLLM" or stamped.meaning != _ONE_GROUP:
+    if found.tokens is None or stamped.engine != "VLLM" or stamped.meaning != _ONE_GROUP:
         return found.tokens
     if found.blocks is not None and found.block_tokens:
         return found.blocks * found.block_tokens
     block = stamped.block_tokens or stamped.granule
-    if not found.context or block <= 1:
+    if not found.context or found.concurrency is None or block <= 1:
         return found.tokens
-    # It prints int(blocks / blocks of the longest request * tokens of that request); before 0.22
-    # blocks times their size. Which of both cannot be told from the line.
+    # It prints int(concurrency * context), and releases before 0.22 blocks times their size. The
+    # concurrency beside it, blocks / blocks of the longest request to two digits, tells which.
+    if abs(found.tokens - found.concurrency * found.context) > 1 + found.context * _HALF_DIGIT:
+        return found.tokens
     per_request = ceil_div(found.context, block)
-    whole = round(found.tokens * per_request / found.context) * block
-    return min((whole, found.tokens), key=lambda tokens: abs(tokens - (stamped.tokens or 0)))
+    return round(found.tokens * per_request / found.context) * block
 
 
 def _step(stamped: Stamped, found: Reading) -> int:
