@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from plimsoll.controller.crd.types import InferenceServer
+    from plimsoll.controller.placement import Landscape
+    from plimsoll.core.drift import PodReading
     from plimsoll.core.errors import PlimsollError
 
 
@@ -34,6 +36,9 @@ class Observed:
         node: the node that a sizing pod ran on, or that ``status.capacity`` was measured on.
         conflicts: one sentence for each object that has a child's name and is not ours.
         kept: names of what others added to the Deployment and what came back when it was removed.
+        landscape: the nodes and what is free on them; None: not needed, or not allowed to be read.
+        readings: what the engines of server pods report of themselves.
+        replica_sets: the Deployment's, where a template may have to be taken back.
     """
 
     raw: Mapping[str, Any]
@@ -46,6 +51,9 @@ class Observed:
     node: dict[str, Any] | None = None
     conflicts: tuple[str, ...] = ()
     kept: frozenset[str] = frozenset()
+    landscape: Landscape | None = None
+    readings: tuple[PodReading, ...] = ()
+    replica_sets: tuple[dict[str, Any], ...] = ()
 
     @property
     def name(self) -> str:

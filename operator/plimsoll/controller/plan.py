@@ -1,6 +1,6 @@
 """What to do about one InferenceServer: the whole decision of a pass, without doing any of it.
 
-    accepted -> sized -> rolled out -> tidied -> concluded
+    accepted -> sized -> corrected -> rolled out -> tidied -> verified, concluded
 
 Each step is a pure function of what was observed. It answers with conditions, writes and the time
 of the next look; no step waits, and nothing is remembered between passes but what stands in the
@@ -25,6 +25,7 @@ from plimsoll.controller.actions import (
 from plimsoll.controller.status import TRUE, Condition
 from plimsoll.controller.steps.acceptance import accept
 from plimsoll.controller.steps.conclusion import Findings, conclude
+from plimsoll.controller.steps.correction import correct
 from plimsoll.controller.steps.podstate import is_deleting, name
 from plimsoll.controller.steps.refusals import refused
 from plimsoll.controller.steps.rollout import Rollout, hold, roll_out, wait_for_number
@@ -84,22 +85,25 @@ def _find(observed: Observed, context: BuildContext, now: datetime) -> Findings:
     """Take the steps. A step whose condition is not met leaves what runs as it is."""
     accepted = accept(observed)
     if accepted.status != TRUE or observed.server is None:
-        return _rejected(observed, accepted)
+        return _rejected(observed, accepted, context)
 
-    sizing = size(observed, observed.server, context, now)
+    server = observed.server
+    sizing = correct(observed, server, size(observed, server, context, now), now)
     if sizing.stamp is None:
-        rollout = wait_for_number(observed, observed.server)
+        rollout = wait_for_number(observed, server)
     else:
-        rollout = roll_out(observed, observed.server, sizing.stamp, context, now)
-    return Findings(observed, accepted, sizing, rollout, tidy(observed, sizing, rollout))
+        rollout = roll_out(observed, server, sizing.stamp, context, now, sizing.halt)
+    tidied = tidy(observed, sizing, rollout)
+    return Findings(observed, accepted, sizing, rollout, tidied, context)
 
 
-def _rejected(observed: Observed, accepted: Condition) -> Findings:
+def _rejected(observed: Observed, accepted: Condition, context: BuildContext) -> Findings:
     """Not accepted: servers are left untouched; a measurement nobody will use gives its GPU back."""
     why = "Nothing is done until the resource is accepted."
     nothing = Sizing(conditions=())
     rollout = hold(observed, why)
-    return Findings(observed, accepted, nothing, rollout, tidy(observed, nothing, rollout))
+    tidied = tidy(observed, nothing, rollout)
+    return Findings(observed, accepted, nothing, rollout, tidied, context)
 
 
 def tidy(observed: Observed, sizing: Sizing, rollout: Rollout) -> tuple[Delete, ...]:

@@ -23,13 +23,23 @@ SIZED: Final = "Sized"
 ROLLED_OUT: Final = "RolledOut"
 AVAILABLE: Final = "Available"
 READY: Final = "Ready"
+CAPACITY_VERIFIED: Final = "CapacityVerified"
+UPDATE_AVAILABLE: Final = "UpdateAvailable"
 DEGRADED: Final = "Degraded"
 RECONCILING: Final = "Reconciling"
 STALLED: Final = "Stalled"
 
 # The order in which people read them, and in which the first obstacle is looked for.
 LADDER: Final = (ACCEPTED, MODEL_READY, CAPACITY_AVAILABLE, SIZED, ROLLED_OUT, AVAILABLE)
-_ORDER: Final = (*LADDER, READY, DEGRADED, RECONCILING, STALLED)
+_ORDER: Final = (
+    *LADDER,
+    READY,
+    CAPACITY_VERIFIED,
+    UPDATE_AVAILABLE,
+    DEGRADED,
+    RECONCILING,
+    STALLED,
+)
 
 _LONGEST_MESSAGE: Final = 1024
 

@@ -205,7 +205,7 @@ def _object(
     for key, value in live.items():
         wanted: Any = desired.get(key)
         here, called = (*path, key), _join(name, key)
-        if value is None or value == wanted:
+        if value == wanted:
             continue
         if _is_nothing(wanted):
             if value != defaults.get(key):

@@ -26,6 +26,7 @@ HTTP_PORT: Final = "http"
 # Annotations on the server's pod template (see workload.py for what they are for).
 INPUTS_HASH: Final = "plimsoll.dev/inputs-hash"
 SIZER_IMAGE: Final = "plimsoll.dev/sizer-image"
+RENDER_VERSION: Final = "plimsoll.dev/render-version"
 SIZER_PULL_POLICY: Final = "plimsoll.dev/sizer-pull-policy"
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import sizing_request
@@ -15,13 +16,17 @@ from plimsoll.controller.objects import names
 from plimsoll.controller.objects.affinity import class_requirements, with_node_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from plimsoll.controller.crd.types import InferenceServer, Model
     from plimsoll.controller.objects.context import BuildContext, Pin
 
 # The uid of "nonroot" in distroless images; the sizer image has no other needs.
 SIZER_USER: Final = 65532
+
+# What the init container does.
+SIZE: Final = "size"
+GUARD: Final = "guard"
 
 # Generous for a program of 20 MiB: a GPU init container that is killed for memory can leave its
 # pod stuck (NVIDIA/nvidia-container-toolkit#30). The pod is charged the maximum of init and server
@@ -97,7 +102,9 @@ def sizer_container(
     context: BuildContext,
     *,
     request_hash: str,
-    stamped_tokens: int | None = None,
+    role: str = SIZE,
+    extra_reserve: int = 0,
+    more: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The init container that measures (``size``) or, beside a stamped number, guards (``guard``).
 
@@ -105,11 +112,14 @@ def sizer_container(
         server: the resource.
         context: the sizer's image.
         request_hash: comes back in the termination message, which is refused without it.
-        stamped_tokens: the number in the server's arguments; None in a sizing pod.
+        role: ``SIZE`` or ``GUARD``.
+        extra_reserve: bytes to leave free beside what the resource asks for.
+        more: environment entries of that role.
     """
-    guard = stamped_tokens is not None
+    request = sizing_request(server)
+    request = replace(request, extra_reserve=request.extra_reserve + extra_reserve)
     env: list[dict[str, Any]] = [
-        {"name": "PLIMSOLL_REQUEST", "value": literal(sizing_request(server).to_json())},
+        {"name": "PLIMSOLL_REQUEST", "value": literal(request.to_json())},
         {"name": "PLIMSOLL_REQUEST_HASH", "value": request_hash},
         {
             "name": "PLIMSOLL_POD_UID",
@@ -118,13 +128,12 @@ def sizer_container(
         {"name": "PLIMSOLL_MODEL_PATH", "value": model_path(server.spec.model)},
         {"name": "PLIMSOLL_DEVICE_COUNT", "value": str(server.spec.accelerator.count)},
     ]
-    if guard:
-        env.append({"name": "PLIMSOLL_STAMPED_TOKENS", "value": str(stamped_tokens)})
+    env.extend(dict(entry) for entry in more)
     return {
         "name": names.SIZER,
         "image": context.sizer_image,
         "imagePullPolicy": context.sizer_pull_policy,
-        "args": ["guard" if guard else "size"],
+        "args": [role],
         "env": env,
         "resources": with_devices(server, SIZER_RESOURCES),
         "securityContext": sizer_security(server),

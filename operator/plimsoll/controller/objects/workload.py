@@ -10,18 +10,21 @@ container is still put right.
 
 from __future__ import annotations
 
+import json
 import math
 import posixpath
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import sizing_request
-from plimsoll.controller.objects import names
-from plimsoll.controller.objects.affinity import class_requirements
-from plimsoll.controller.objects.context import BuildContext
-from plimsoll.controller.objects.hashes import digest, request_of, sizing_key
+from plimsoll.controller.crd.types import WITH_OPERATOR
+from plimsoll.controller.objects import inpod, names, versions
+from plimsoll.controller.objects.context import FREE_FIRST, WRAPPER, BuildContext
+from plimsoll.controller.objects.hashes import sizing_key
 from plimsoll.controller.objects.labels import owner_reference, selector, server_labels
 from plimsoll.controller.objects.pod import (
+    GUARD,
+    SIZE,
     literal,
     model_mount,
     model_path,
@@ -30,6 +33,7 @@ from plimsoll.controller.objects.pod import (
     sizer_container,
     with_devices,
 )
+from plimsoll.controller.objects.versions import version_to_render
 from plimsoll.core.engines import lookup
 from plimsoll.core.engines.base import Pinned
 
@@ -37,13 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plimsoll.controller.crd.types import InferenceServer
-    from plimsoll.controller.objects.context import Stamp
+    from plimsoll.controller.objects.context import Stamp, Turns
 
-# GPUs are scarce: a surge pod would wait for a GPU that the old pod holds. Both values are always
-# written, or a later switch of the strategy is refused by the API server.
-MAX_SURGE: Final = 0
-MAX_UNAVAILABLE: Final = 1
-DEFAULT_PROGRESS_DEADLINE: Final = 3600
+# A rollout may take two starts (the guard's refusal, a smaller pool) and an image pull.
+PULL_SECONDS: Final = 600
 # Seconds between "no longer an endpoint" and SIGTERM; clients follow endpoints with a delay.
 PRE_STOP_SECONDS: Final = 5
 PROBE_PERIOD: Final = 2
@@ -71,9 +72,13 @@ def startup_seconds(server: InferenceServer, weight_bytes: int | None) -> int:
     return math.ceil(seconds / 60) * 60
 
 
-def progress_deadline(server: InferenceServer) -> int:
-    """Seconds after which a rollout without progress is called stuck."""
-    return server.spec.rollout.progress_deadline_seconds or DEFAULT_PROGRESS_DEADLINE
+def progress_deadline(server: InferenceServer, weight_bytes: int | None) -> int:
+    """Seconds after which a rollout without progress is called stuck.
+
+    Derived from the time that a start may take, which is derived from the bytes of the weights.
+    """
+    asked = server.spec.rollout.progress_deadline_seconds
+    return asked or 2 * startup_seconds(server, weight_bytes) + PULL_SECONDS
 
 
 def server_port(server: InferenceServer) -> int:
@@ -81,35 +86,12 @@ def server_port(server: InferenceServer) -> int:
     return server.spec.engine.port or lookup(server.spec.engine.type).default_port
 
 
-def inputs_hash(server: InferenceServer, stamp: Stamp) -> str:
-    """The fingerprint of what the resource and the stamped numbers put into the pod template.
-
-    It must not change when only the operator does: a new field of the resource must be absent or
-    empty when not set (see :func:`.hashes.digest`), or an upgrade would restart every server.
-    """
-    spec = server.spec
-    return digest(
-        {
-            "request": request_of(server),
-            "model": spec.model,
-            "engine": spec.engine,
-            # Only what the template shows: a pin stands in place of products and label keys, and
-            # the progress deadline is the Deployment's. Editing those must restart nothing.
-            "accelerator": [spec.accelerator.resource, spec.accelerator.count],
-            "classes": class_requirements(spec.accelerator, stamp.pin),
-            "drainSeconds": spec.rollout.drain_seconds,
-            "probes": spec.probes,
-            "template": spec.template,
-            "stamp": stamp,
-        }
-    )
-
-
 def deployment(
     server: InferenceServer,
     stamp: Stamp,
     context: BuildContext,
     live: Mapping[str, Any] | None = None,
+    turns: Turns = FREE_FIRST,
 ) -> dict[str, Any]:
     """The complete Deployment, named as the resource.
 
@@ -117,7 +99,9 @@ def deployment(
         server: the resource.
         stamp: the numbers to write, and where they hold.
         context: the sizer image of this operator.
-        live: the Deployment that exists; its sizer image is kept while its inputs are the same.
+        live: the Deployment that exists; its sizer image and its render version are kept while its
+            inputs are the same.
+        turns: how old and new pods take turns.
     """
     return {
         "apiVersion": "apps/v1",
@@ -133,21 +117,26 @@ def deployment(
             # child the number is the operator's.
             "replicas": server.spec.replicas,
             "selector": {"matchLabels": selector(server.name)},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": MAX_SURGE, "maxUnavailable": MAX_UNAVAILABLE},
-            },
-            "progressDeadlineSeconds": progress_deadline(server),
+            "strategy": _strategy(turns),
+            "progressDeadlineSeconds": progress_deadline(server, stamp.weight_bytes),
             "template": _pod_template(server, stamp, context, live),
         },
     }
 
 
+def _strategy(turns: Turns) -> dict[str, Any]:
+    if turns.max_surge is None:
+        return {"type": turns.strategy}
+    # Both values, or the API server's default for the missing one would count.
+    counts = {"maxSurge": turns.max_surge, "maxUnavailable": turns.max_unavailable}
+    return {"type": turns.strategy, "rollingUpdate": counts}
+
+
 def _pod_template(
     server: InferenceServer, stamp: Stamp, context: BuildContext, live: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    fingerprint = inputs_hash(server, stamp)
-    sizer = _rendered_sizer(live, fingerprint) or context
+    version, fingerprint = version_to_render(server, stamp, live)
+    sizer = _rendered_sizer(server, live, fingerprint) or context
     template = server.spec.template
     annotations = {
         **template.annotations,
@@ -155,12 +144,14 @@ def _pod_template(
         names.SIZER_IMAGE: sizer.sizer_image,
         names.SIZER_PULL_POLICY: sizer.sizer_pull_policy,
     }
+    if version > versions.FIRST:
+        annotations[names.RENDER_VERSION] = str(version)
     return {
         "metadata": {
             "labels": server_labels(server.name, template.labels),
             "annotations": annotations,
         },
-        "spec": _pod_spec(server, stamp, sizer),
+        "spec": _pod_spec(server, stamp, sizer, version),
     }
 
 
@@ -180,10 +171,14 @@ def scaled(live: Mapping[str, Any], replicas: int) -> dict[str, Any]:
     }
 
 
-def _rendered_sizer(live: Mapping[str, Any] | None, fingerprint: str) -> BuildContext | None:
+def _rendered_sizer(
+    server: InferenceServer, live: Mapping[str, Any] | None, fingerprint: str
+) -> BuildContext | None:
     """The sizer of the live template, if that template was rendered from the same inputs."""
     template = (live or {}).get("spec", {}).get("template", {})
     if names.inputs_hash_of(template) != fingerprint:
+        return None
+    if server.spec.rollout.update_policy == WITH_OPERATOR:
         return None
     annotations = template["metadata"]["annotations"]
     image = annotations.get(names.SIZER_IMAGE)
@@ -191,13 +186,17 @@ def _rendered_sizer(live: Mapping[str, Any] | None, fingerprint: str) -> BuildCo
     return BuildContext(image, policy) if image and policy else None
 
 
-def _pod_spec(server: InferenceServer, stamp: Stamp, sizer: BuildContext) -> dict[str, Any]:
+def _pod_spec(
+    server: InferenceServer, stamp: Stamp, sizer: BuildContext, version: int
+) -> dict[str, Any]:
     guard = sizer_container(
         server,
         sizer,
         # The sizing key, not the request hash: the latter contains the operator's own image.
         request_hash=sizing_key(server),
-        stamped_tokens=stamp.max_total_token_num,
+        role=SIZE if stamp.transport else GUARD,
+        extra_reserve=stamp.extra_reserve or 0,
+        more=inpod.sizer_env(server) if stamp.transport else guard_env(stamp, version),
     )
     return {
         **pod_base(server, stamp.pin),
@@ -205,11 +204,31 @@ def _pod_spec(server: InferenceServer, stamp: Stamp, sizer: BuildContext) -> dic
         # The last init container: the kubelet keeps the record of that one only, so it is not run
         # again when the server container restarts.
         "initContainers": [guard],
-        "containers": [_server_container(server, stamp)],
+        "containers": [_server_container(server, stamp, version)],
     }
 
 
-def _server_container(server: InferenceServer, stamp: Stamp) -> dict[str, Any]:
+def guard_env(stamp: Stamp, version: int) -> list[dict[str, str]]:
+    """What the guard compares the device with; since version 2 it may refuse.
+
+    A number of the user's own (mode Fixed, no ``gpu``) is looked at and never refused.
+    """
+    entries = {"PLIMSOLL_STAMPED_TOKENS": stamp.max_total_token_num}
+    texts = {key: str(value) for key, value in entries.items() if value is not None}
+    if version > versions.FIRST and stamp.gpu is not None:
+        texts["PLIMSOLL_GUARD"] = "Refuse"
+        texts["PLIMSOLL_STAMPED_CLASS"] = json.dumps(
+            dict(stamp.gpu), sort_keys=True, separators=(",", ":")
+        )
+        optional = (
+            ("PLIMSOLL_STAMPED_BYTES", stamp.kv_bytes),
+            ("PLIMSOLL_STAMPED_MODEL", stamp.model_digest),
+        )
+        texts |= {key: str(value) for key, value in optional if value is not None}
+    return [{"name": key, "value": literal(value)} for key, value in texts.items()]
+
+
+def _server_container(server: InferenceServer, stamp: Stamp, version: int) -> dict[str, Any]:
     engine, spec = lookup(server.spec.engine.type), server.spec
     health = {"httpGet": {"path": engine.health_path, "port": names.HTTP_PORT}, "timeoutSeconds": 5}
     budget = startup_seconds(server, stamp.weight_bytes)
@@ -217,9 +236,8 @@ def _server_container(server: InferenceServer, stamp: Stamp) -> dict[str, Any]:
         "name": names.SERVER,
         "image": spec.engine.image,
         "imagePullPolicy": spec.engine.image_pull_policy,
-        "command": [literal(word) for word in spec.engine.command] or list(engine.default_command),
-        "args": server_args(server, stamp),
-        "env": [_env(entry) for entry in spec.engine.env],
+        **_entry_point(server, stamp),
+        "env": server_env(server, stamp, version),
         "ports": [
             {
                 "name": names.HTTP_PORT,
@@ -239,34 +257,81 @@ def _server_container(server: InferenceServer, stamp: Stamp) -> dict[str, Any]:
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         # The last lines of the log then become the reason in the condition.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            model_mount(server),
-            {"name": names.SHARED_MEMORY_VOLUME, "mountPath": names.SHARED_MEMORY_PATH},
-        ],
+        "volumeMounts": _mounts(server, stamp),
+        **_restarts(stamp),
     }
+
+
+def _mounts(server: InferenceServer, stamp: Stamp) -> list[dict[str, Any]]:
+    mounts = [
+        model_mount(server),
+        {"name": names.SHARED_MEMORY_VOLUME, "mountPath": names.SHARED_MEMORY_PATH},
+    ]
+    if stamp.transport == WRAPPER:
+        work = {"name": names.WORK_VOLUME, "mountPath": names.WORK_PATH, "readOnly": True}
+        mounts.append(work)
+    return mounts
+
+
+def _restarts(stamp: Stamp) -> dict[str, Any]:
+    """An engine that ended badly is started again behind a new measurement, where that exists."""
+    if not stamp.remeasures:
+        return {}
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
+    return {"restartPolicy": "Always", "restartPolicyRules": [rule]}
+
+
+def _entry_point(server: InferenceServer, stamp: Stamp) -> Mapping[str, list[str]]:
+    engine = lookup(server.spec.engine.type)
+    if stamp.transport is not None:
+        command = server.spec.engine.command or engine.default_command
+        return inpod.entry_point(server, stamp.transport, command, _own_words(server, stamp))
+    command = tuple(literal(word) for word in server.spec.engine.command)
+    return {"command": list(command or engine.default_command), "args": server_args(server, stamp)}
 
 
 def server_args(server: InferenceServer, stamp: Stamp) -> list[str]:
     """The engine's arguments: what it serves, what the user adds, what Plimsoll pins."""
-    engine, spec, request = lookup(server.spec.engine.type), server.spec, sizing_request(server)
+    engine = lookup(server.spec.engine.type)
+    pinned = engine.pinned_args(pinned_numbers(stamp), sizing_request(server))
+    return [literal(word) for word in (*_own_words(server, stamp), *engine.argv(pinned))]
+
+
+def _own_words(server: InferenceServer, stamp: Stamp) -> list[str]:
+    """The arguments that hold no number: what is served, and the user's own."""
+    engine, spec = lookup(server.spec.engine.type), server.spec
     serve = engine.serve_args(
         model_path=served_path(server, stamp),
         served_name=spec.model.served_name,
         host="0.0.0.0",  # noqa: S104 -- the Service reaches the pod from outside
         port=server_port(server),
-        request=request,
+        request=sizing_request(server),
     )
-    pinned = engine.pinned_args(
-        Pinned(
-            max_total_token_num=stamp.max_total_token_num,
-            max_sequences=stamp.max_sequences,
-            context_length=stamp.context_length,
-            prefill_tokens=stamp.prefill_tokens,
-        ),
-        request,
+    return [*engine.argv(serve), *spec.engine.args]
+
+
+def pinned_numbers(stamp: Stamp) -> Pinned:
+    """The numbers behind the engine's flags."""
+    if stamp.pinned is not None:
+        return Pinned.from_mapping(stamp.pinned)
+    return Pinned(
+        max_total_token_num=stamp.max_total_token_num,
+        max_sequences=stamp.max_sequences,
+        context_length=stamp.context_length,
+        prefill_tokens=stamp.prefill_tokens,
     )
-    words = [*engine.argv(serve), *spec.engine.args, *engine.argv(pinned)]
-    return [literal(word) for word in words]
+
+
+def server_env(server: InferenceServer, stamp: Stamp, version: int) -> list[dict[str, Any]]:
+    """The engine's environment: the user's entries, then what Plimsoll pins there."""
+    user = [_env(entry) for entry in server.spec.engine.env]
+    if version == versions.FIRST:
+        return user
+    if stamp.transport is not None:
+        return [*user, *inpod.env(server, stamp.transport)]
+    engine = lookup(server.spec.engine.type)
+    pinned = engine.pinned_env(pinned_numbers(stamp), sizing_request(server))
+    return [*user, *({"name": key, "value": literal(text)} for key, text in pinned.items())]
 
 
 def served_path(server: InferenceServer, stamp: Stamp) -> str:

@@ -13,7 +13,16 @@ from plimsoll.controller.crd import MAX_TOKENS
 from plimsoll.controller.crd.types import FIXED
 from plimsoll.controller.objects import Pin, Stamp, sizing_key
 from plimsoll.controller.objects.names import HOSTNAME_LABEL
+from plimsoll.core.engines.base import Pinned
+from plimsoll.core.errors import ResultInvalid
 from plimsoll.core.report import is_model_file, token_limit
+
+# What makes two devices the same kind, as the sizer reports it.
+_CLASS_KEYS: Final = ("product", "totalBytes", "mig", "sharing", "count")
+# In place of a sizing key: the answer is shown, and answers no question any more.
+STALE: Final = "stale"
+# More than the schema admits as spec.sizing.onOutOfMemory.maxSteps were not ours.
+MAX_STEPS: Final = 16
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
     from plimsoll.core.report import DeviceClass, Report
 
 MEASURED: Final = "Measured"
+IN_POD: Final = "InPod"
+MEASURED_SOURCES: Final = frozenset({MEASURED, IN_POD})
 USER_PROVIDED: Final = "UserProvided"
 
 
@@ -46,6 +57,7 @@ def measured(
             "maxSequences": report.max_sequences,
             "contextLength": report.context_length,
             "prefillTokens": report.prefill_tokens,
+            "pinned": report.pinned.to_mapping() if report.pinned else None,
             "bytesPerToken": report.kv_bytes_per_rank,
             "fixedPools": report.fixed_pools,
             "granule": report.granule,
@@ -72,6 +84,7 @@ def user_provided(server: InferenceServer) -> dict[str, Any]:
     return _without_nothing(
         {
             "maxTotalTokenNum": sizing.max_total_token_num,
+            "kvCacheBytes": sizing.kv_cache_bytes,
             "maxSequences": sizing.max_concurrent_requests,
             "contextLength": sizing.context_length,
             "prefillTokens": sizing.prefill_tokens,
@@ -84,7 +97,9 @@ def user_provided(server: InferenceServer) -> dict[str, Any]:
 def answer_in(server: InferenceServer, status: Mapping[str, Any]) -> dict[str, Any] | None:
     """The stored result, if it answers the question that the resource asks now."""
     capacity = believable(status)
-    if server.spec.sizing.mode == FIXED or capacity is None or capacity["source"] != MEASURED:
+    if server.spec.sizing.mode == FIXED or capacity is None:
+        return None
+    if capacity["source"] not in MEASURED_SOURCES:
         return None
     return capacity if capacity.get("sizingKey") == sizing_key(server) else None
 
@@ -98,15 +113,17 @@ def believable(status: Mapping[str, Any]) -> dict[str, Any] | None:
     capacity = status.get("capacity")
     try:
         return capacity if isinstance(capacity, dict) and _adds_up(capacity) else None
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ResultInvalid):
         return None
 
 
 def _adds_up(capacity: dict[str, Any]) -> bool:
     """The checks of the sizer's report, on what was kept of it."""
+    if capacity["source"] == USER_PROVIDED:
+        return _is_the_users(capacity)
     tokens = capacity["maxTotalTokenNum"]
-    if not 0 < tokens <= MAX_TOKENS or capacity["source"] != MEASURED:
-        return bool(0 < tokens <= MAX_TOKENS and capacity["source"] == USER_PROVIDED)
+    if not 0 < tokens <= MAX_TOKENS or capacity["source"] not in MEASURED_SOURCES:
+        return False
     terms, pin, granule = capacity["breakdown"], capacity["pinnedLabel"], capacity["granule"]
     reserve, per_token = sum(terms["reserve"].values()), capacity["bytesPerToken"]
     sizes = (*terms["reserve"].values(), terms["weights"], terms["safety"], capacity["fixedPools"])
@@ -118,19 +135,55 @@ def _adds_up(capacity: dict[str, Any]) -> bool:
         and terms["freeAfterInit"] <= terms["deviceFree"] <= terms["deviceTotal"]
         and granule > 0 < per_token
         and tokens % granule == 0
-        and tokens <= token_limit(terms["kv"], capacity["fixedPools"], per_token, granule)
+        and 0 <= capacity.get("shrinkSteps", 0) <= MAX_STEPS
+        and tokens <= _token_limit(capacity)
         and pin["key"]
         and pin["value"]
         and (file is None or is_model_file(file))
     )
 
 
+def _is_the_users(capacity: Mapping[str, Any]) -> bool:
+    numbers = [capacity[key] for key in ("maxTotalTokenNum", "kvCacheBytes") if key in capacity]
+    return (
+        len(numbers) == 1 and numbers[0] > 0 and capacity.get("maxTotalTokenNum", 1) <= MAX_TOKENS
+    )
+
+
+def _token_limit(capacity: Mapping[str, Any]) -> int:
+    """What the stored terms allow; where the engine takes bytes, those are checked instead.
+
+    Raises:
+        ResultInvalid: the numbers behind the flags are none that a sizer reports.
+    """
+    pool = int(capacity["breakdown"]["kv"])
+    pinned = Pinned.from_mapping(capacity["pinned"]) if "pinned" in capacity else Pinned()
+    if pinned.kv_cache_bytes is not None:
+        if pinned.kv_cache_bytes > pool:
+            return 0
+        if pinned.max_total_token_num is None and capacity["tokenMeaning"] != "AllLayersFull":
+            return MAX_TOKENS
+        pool = pinned.kv_cache_bytes
+    if pinned.max_total_token_num not in {None, capacity["maxTotalTokenNum"]}:
+        return 0
+    cell, granule = capacity["bytesPerToken"], capacity["granule"]
+    return token_limit(pool, capacity["fixedPools"], cell, granule)
+
+
 def stamp_of(server: InferenceServer, capacity: Mapping[str, Any]) -> Stamp:
     """What a stored result puts into the pod template."""
     weights = (capacity.get("breakdown") or {}).get("weights")
-    pin = capacity.get("pinnedLabel")
+    pin, gpu = capacity.get("pinnedLabel"), capacity.get("gpu")
+    pinned = capacity.get("pinned")
+    if pinned is None and capacity["source"] == USER_PROVIDED and "kvCacheBytes" in capacity:
+        pinned = Pinned(
+            max_sequences=capacity.get("maxSequences"),
+            context_length=capacity.get("contextLength"),
+            prefill_tokens=capacity.get("prefillTokens"),
+            kv_cache_bytes=capacity["kvCacheBytes"],
+        ).to_mapping()
     return Stamp(
-        max_total_token_num=capacity["maxTotalTokenNum"],
+        max_total_token_num=capacity.get("maxTotalTokenNum"),
         max_sequences=capacity.get("maxSequences"),
         context_length=capacity.get("contextLength"),
         prefill_tokens=capacity.get("prefillTokens"),
@@ -138,6 +191,10 @@ def stamp_of(server: InferenceServer, capacity: Mapping[str, Any]) -> Stamp:
         weight_bytes=weights * server.spec.tensor if weights is not None else None,
         model_file=capacity.get("modelFile"),
         pin=Pin(pin["key"], pin["value"]) if pin else None,
+        pinned=pinned,
+        kv_bytes=(pinned or {}).get("kvCacheBytes"),
+        gpu={key: gpu.get(key) for key in _CLASS_KEYS} if gpu else None,
+        model_digest=capacity.get("modelDigest"),
     )
 
 

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.actions import Delete, EventNote, Plan
+from plimsoll.controller.crd.types import INPOD
 from plimsoll.controller.objects.labels import selector_text
-from plimsoll.controller.objects.names import endpoint
+from plimsoll.controller.objects.names import endpoint, inputs_hash_of
+from plimsoll.controller.objects.versions import version_of
 from plimsoll.controller.objects.workload import (
-    MAX_SURGE,
-    MAX_UNAVAILABLE,
     progress_deadline,
     server_port,
     startup_seconds,
 )
 from plimsoll.controller.status import (
     CAPACITY_AVAILABLE,
+    CAPACITY_VERIFIED,
+    DEGRADED,
     FALSE,
     LADDER,
     MODEL_READY,
@@ -35,16 +37,22 @@ from plimsoll.controller.status import (
     written,
 )
 from plimsoll.controller.steps.capacity import believable
+from plimsoll.controller.steps.inpod_sizing import classes
 from plimsoll.controller.steps.survey import listed
+from plimsoll.controller.steps.update import update_available
+from plimsoll.controller.steps.verification import condition as verified
+from plimsoll.controller.steps.verification import published, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
     from plimsoll.controller.crd.types import InferenceServer
+    from plimsoll.controller.objects import BuildContext
     from plimsoll.controller.observed import Observed
     from plimsoll.controller.steps.rollout import Rollout
     from plimsoll.controller.steps.sizing import Sizing
+    from plimsoll.core.drift import Verdict
 
 # How soon to look again at what no watch reports: a foreign object that went away.
 RECHECK: Final = 15.0
@@ -59,6 +67,15 @@ class Findings:
     sizing: Sizing
     rollout: Rollout
     tidied: tuple[Delete, ...]
+    context: BuildContext
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the engines say about the number; None while none was asked."""
+        server, capacity = self.observed.server, self.sizing.capacity
+        if server is None or capacity is None:
+            return None
+        return verify(self.observed, server, capacity, self.rollout.pods)
 
 
 def conclude(found: Findings, now: datetime) -> Plan:
@@ -83,13 +100,38 @@ def all_conditions(found: Findings, *extra: Condition) -> list[Condition]:
         (*_UNKNOWN, found.accepted, *found.sizing.conditions, *found.rollout.conditions, *extra)
     )
     ready = summary(ladder, _ready_message(found))
+    beside = _beside(found, ladder)
+    ladder = [condition for condition in ladder if condition.type in LADDER]
     if ready.status == TRUE:
-        return [*ladder, ready]
+        return merged((*ladder, ready, *beside))
     accepted = next(condition for condition in ladder if condition.type == "Accepted")
     stalled = found.sizing.terminal or found.rollout.terminal or accepted.status != TRUE
     # Never both: for kstatus one means "failed" and the other "wait".
     kind = STALLED if stalled else RECONCILING
-    return [*ladder, ready, Condition(kind, TRUE, ready.reason, ready.message)]
+    unfinished = Condition(kind, TRUE, ready.reason, ready.message)
+    return merged((*ladder, ready, *beside, unfinished))
+
+
+def _beside(found: Findings, conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions that no step waits for."""
+    verdict = found.verdict
+    beside = [condition for condition in conditions if condition.type == DEGRADED]
+    if verdict is not None:
+        beside.append(verified(verdict))
+    else:
+        beside.extend(_kept(found, CAPACITY_VERIFIED))
+    update = update_available(found.rollout.template, found.context)
+    return [*beside, update] if update is not None else beside
+
+
+def _kept(found: Findings, kind: str) -> list[Condition]:
+    """What stood there, while the number that it is about is the same."""
+    before = previous(found.observed.status, kind)
+    same = found.sizing.capacity is not None and before.get("observedGeneration") is not None
+    told = (found.sizing.capacity or {}).get("engineReportedTokens") is not None
+    if not (same and told):
+        return []
+    return [Condition(kind, str(before["status"]), str(before["reason"]), str(before["message"]))]
 
 
 _UNKNOWN: Final = tuple(
@@ -121,7 +163,7 @@ def _counts(found: Findings) -> dict[str, Any]:
         "updatedReplicas": len(pods.current),
         "availableReplicas": pods.ready,
         "selector": selector_text(observed.name),
-        "pods": listed((*serving, *pods.leaving)),
+        "pods": listed((*serving, *pods.leaving), observed.readings),
     }
 
 
@@ -132,32 +174,62 @@ def _facts(found: Findings) -> dict[str, Any]:
         key: observed.status[key] for key in ("effective", "endpoint") if key in observed.status
     }
     facts: dict[str, Any] = {
-        "capacity": found.sizing.capacity or believable(observed.status),
+        "capacity": _capacity(found),
         "sizing": found.sizing.progress,
+        "classes": _classes(found),
+        "rollout": _rollout(found),
     }
     if found.accepted.status == TRUE and server is not None:
-        kept = {"effective": effective(server, found.sizing), "endpoint": endpoint(server)}
+        kept = {
+            "effective": effective(server, found.sizing, found.rollout),
+            "endpoint": endpoint(server),
+        }
     return {key: value for key, value in {**kept, **facts}.items() if value is not None}
 
 
-def effective(server: InferenceServer, sizing: Sizing) -> dict[str, Any]:
+def _capacity(found: Findings) -> dict[str, Any] | None:
+    capacity = found.sizing.capacity or believable(found.observed.status)
+    return None if capacity is None else published(capacity, found.verdict)
+
+
+def _classes(found: Findings) -> list[dict[str, Any]] | None:
+    """A result for each kind of GPU, where servers measure for themselves."""
+    template = found.rollout.template
+    if found.sizing.mode != INPOD or template is None:
+        return None
+    return classes(found.observed, inputs_hash_of(template)) or None
+
+
+def _rollout(found: Findings) -> dict[str, Any] | None:
+    """What must outlive this process: what was given up, and how often was asked again."""
+    if found.sizing.halt is not None:
+        return found.sizing.halt.to_status()
+    before = (found.observed.status.get("rollout") or {}).get("resizes")
+    serves = found.rollout.pods.ready_current > 0 and found.rollout.settled
+    resizes = found.sizing.resizes or (None if serves else before)
+    return {"resizes": resizes} if resizes else None
+
+
+def effective(server: InferenceServer, sizing: Sizing, rollout: Rollout) -> dict[str, Any]:
     """The values that are in force where the spec leaves the choice open."""
-    asked, stamp = server.spec.sizing, sizing.stamp
+    asked, stamp, turns = server.spec.sizing, sizing.stamp, rollout.turns
     values = {
         "servedName": server.spec.model.served_name,
         "engineVersion": server.spec.engine.version,
         "port": server_port(server),
         "tensor": server.spec.tensor,
-        "mode": asked.mode,
+        "mode": sizing.mode,
         "contextLength": stamp.context_length if stamp else asked.context_length,
         "prefillTokens": stamp.prefill_tokens if stamp else asked.prefill_tokens,
         "maxConcurrentRequests": stamp.max_sequences if stamp else asked.max_concurrent_requests,
         "cudaGraphMaxBatch": asked.cuda_graph_max_batch,
-        "strategy": "RollingUpdate",
-        "maxSurge": MAX_SURGE,
-        "maxUnavailable": MAX_UNAVAILABLE,
+        "strategy": turns.strategy,
+        "maxSurge": turns.max_surge,
+        "maxUnavailable": turns.max_unavailable,
         "startupSeconds": startup_seconds(server, stamp.weight_bytes) if stamp else None,
-        "progressDeadlineSeconds": progress_deadline(server),
+        "progressDeadlineSeconds": progress_deadline(server, stamp.weight_bytes) if stamp else None,
+        "updatePolicy": server.spec.rollout.update_policy,
+        "renderVersion": version_of(rollout.template) if rollout.template else None,
     }
     return {key: value for key, value in values.items() if value is not None}
 
@@ -185,10 +257,10 @@ def _ready_message(found: Findings) -> str:
         return "Scaled to zero; raise spec.replicas to serve."
     where = (capacity.get("gpu") or {}).get("product")
     on = f" on {where}" if where else ""
-    return (
-        f"Serving with {capacity['maxTotalTokenNum']} tokens of KV cache{on}; send requests to "
-        f"{endpoint(server)}."
-    )
+    pool = f"{capacity.get('kvCacheBytes')} bytes"
+    if "maxTotalTokenNum" in capacity:
+        pool = f"{capacity['maxTotalTokenNum']} tokens"
+    return f"Serving with {pool} of KV cache{on}; send requests to {endpoint(server)}."
 
 
 def _wanted_replicas(observed: Observed) -> int:

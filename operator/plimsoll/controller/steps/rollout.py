@@ -6,35 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.actions import Action, Apply, EventNote
-from plimsoll.controller.objects import (
-    Stamp,
-    deployment,
-    first_difference,
-    inputs_hash,
-    scaled,
-    service,
-)
+from plimsoll.controller.objects import deployment, first_difference, scaled, service
+from plimsoll.controller.objects.context import FREE_FIRST, Turns
+from plimsoll.controller.objects.foreign import cleaning
 from plimsoll.controller.objects.names import inputs_hash_of
-from plimsoll.controller.objects.workload import MAX_UNAVAILABLE
 from plimsoll.controller.status import (
-    AVAILABLE,
     FALSE,
     ROLLED_OUT,
-    TRUE,
+    UNKNOWN,
     Condition,
-    clause,
-    previous,
     sentence,
 )
 from plimsoll.controller.steps import podstate
-from plimsoll.controller.steps.survey import Survey, failure_of, placement_obstacle, survey
+from plimsoll.controller.steps.halt import Halt, halted_deployment
+from plimsoll.controller.steps.progress import available, progress, progressing
+from plimsoll.controller.steps.strategy import SURGE_PATIENCE, Choice, choose, situation, turns_of
+from plimsoll.controller.steps.survey import Survey, placement_obstacle, survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
     from plimsoll.controller.crd.types import InferenceServer
-    from plimsoll.controller.objects import BuildContext
+    from plimsoll.controller.objects import BuildContext, Stamp
     from plimsoll.controller.observed import Observed
 
 # A child that is being deleted cannot be changed; look again soon.
@@ -45,7 +39,19 @@ SCHEDULING_GRACE: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Outcome of the step; ``settled``: the live children are what we want them to be."""
+    """Outcome of the step.
+
+    Attributes:
+        conditions: later ones replace earlier ones of the same type.
+        pods: the server pods, by the wanted template.
+        actions: writes on the children.
+        events: what people should see beside condition changes.
+        requeue_after: seconds until the next look.
+        settled: the live children are what we want them to be.
+        terminal: only a person can get it going.
+        turns: how old and new servers take turns.
+        template: the wanted pod template; None where none can be rendered.
+    """
 
     conditions: tuple[Condition, ...]
     pods: Survey
@@ -54,76 +60,201 @@ class Rollout:
     requeue_after: float | None = None
     settled: bool = False
     terminal: bool = False
+    turns: Turns = FREE_FIRST
+    template: Mapping[str, Any] | None = None
 
 
 def hold(observed: Observed, why: str) -> Rollout:
     """Touch nothing: the resource is not accepted. What runs goes on running, and is reported."""
     found = survey(observed, None)
     replicas = _live_replicas(observed)
-    return Rollout(
-        (Condition(ROLLED_OUT, "Unknown", "NotAccepted", why), _available(found, replicas)), found
+    conditions = (
+        Condition(ROLLED_OUT, UNKNOWN, "NotAccepted", why),
+        available(found, replicas),
     )
+    return Rollout(conditions, found, turns=turns_of(observed.deployment) or FREE_FIRST)
 
 
 def wait_for_number(observed: Observed, server: InferenceServer) -> Rollout:
     """There is no number for this spec yet. Running servers keep theirs, but scaling goes on."""
-    found = survey(observed, None)
-    live, replicas = observed.deployment, server.spec.replicas
+    live = observed.deployment
     waits = Condition(
         ROLLED_OUT, FALSE, "WaitingForSizing",
         "The Deployment waits for the number; running servers keep theirs."
         if live is not None else "The Deployment waits for the number.",
     )  # fmt: skip
-    conditions = (waits, _available(found, _live_replicas(observed)))
-    if live is None or podstate.is_deleting(live) or live["spec"].get("replicas") == replicas:
-        return Rollout(conditions, found)
-    note = EventNote(
-        "Normal", "Scaled", f"Deployment {server.name} scaled to {replicas}.", retells=True
-    )
-    return Rollout(conditions, found, (Apply(scaled(live, replicas), "scaling"),), (note,))
+    return _only_scaled(observed, server, waits)
 
 
 def roll_out(
-    observed: Observed, server: InferenceServer, stamp: Stamp, context: BuildContext, now: datetime
+    observed: Observed,
+    server: InferenceServer,
+    stamp: Stamp,
+    context: BuildContext,
+    now: datetime,
+    halt: Halt | None = None,
 ) -> Rollout:
     """Make the children what they should be, and say how far the pods are."""
-    fingerprint = inputs_hash(server, stamp)
-    found = survey(observed, fingerprint)
-    available = _available(found, server.spec.replicas)
-    children = (
-        (deployment(server, stamp, context, observed.deployment), observed.deployment),
-        (service(server), observed.service),
-    )
-    if any(live is not None and podstate.is_deleting(live) for _, live in children):
-        gone = "A child object is being deleted; it is created again once it is gone."
-        condition = Condition(ROLLED_OUT, FALSE, "WaitingForTermination", gone)
-        return Rollout((condition, available), found, requeue_after=WAIT_FOR_DELETION)
-
-    differences = [(wanted, live, _difference(wanted, live)) for wanted, live in children]
-    actions = tuple(Apply(wanted, text) for wanted, _, text in differences if text is not None)
-    events = tuple(_note(w, live, text) for w, live, text in differences if text is not None)
-    obstacle, requeue_after = placement_obstacle(found), None
-    if found.leaving or any(not podstate.is_finished(pod) for pod in observed.sizing_pods):
-        # A pod of ours that is about to leave still holds the GPU: nobody has to do anything.
-        obstacle = None
-    elif obstacle is not None and any(
-        podstate.age(p, now) < SCHEDULING_GRACE for p in found.current
+    wanted = deployment(server, stamp, context, observed.deployment)
+    found = survey(observed, inputs_hash_of(wanted["spec"]["template"]))
+    choice = choose(situation(observed, wanted, found, now))
+    wanted = deployment(server, stamp, context, observed.deployment, choice.turns)
+    if halt is not None:
+        return _halted(observed, server, wanted, found, halt)
+    if server.spec.rollout.paused and _differs(wanted, observed.deployment):
+        return _paused(observed, server, wanted, choice)
+    if any(
+        c is not None and podstate.is_deleting(c) for c in (observed.deployment, observed.service)
     ):
-        # The scheduler may not have seen yet that the sizing pod gave its GPU back.
-        obstacle, requeue_after = None, SCHEDULING_GRACE
+        gone = "A child object is being deleted; it is created again once it is gone."
+        conditions = (
+            Condition(ROLLED_OUT, FALSE, "WaitingForTermination", gone),
+            available(found, server.spec.replicas),
+        )
+        return Rollout(conditions, found, requeue_after=WAIT_FOR_DELETION, turns=choice.turns)
+    return _rolling(observed, server, wanted, found, choice, now)
+
+
+def _rolling(
+    observed: Observed,
+    server: InferenceServer,
+    wanted: dict[str, Any],
+    found: Survey,
+    choice: Choice,
+    now: datetime,
+) -> Rollout:
+    actions, events = _writes(
+        observed, ((wanted, observed.deployment), (service(server), observed.service))
+    )
+    obstacle, requeue_after = _obstacle(observed, found, choice, now)
     if actions:
-        progress = _progressing(f"{sentence(events[0].message)} The pods follow.")
+        done = progressing(f"{sentence(events[0].message)} The pods follow. Strategy {choice}.")
     else:
-        progress = _progress(observed, server, found)
+        done = progress(observed, server, found, str(choice))
     return Rollout(
-        conditions=(*((obstacle,) if obstacle else ()), progress, available),
+        conditions=(
+            *((obstacle,) if obstacle else ()),
+            done,
+            available(found, server.spec.replicas),
+        ),
         pods=found,
         actions=actions,
         events=events,
         requeue_after=requeue_after,
         settled=not actions,
-        terminal=progress.reason == "ProgressDeadlineExceeded",
+        terminal=done.reason == "ProgressDeadlineExceeded",
+        turns=choice.turns,
+        template=wanted["spec"]["template"],
     )
+
+
+def _writes(
+    observed: Observed, children: tuple[tuple[dict[str, Any], dict[str, Any] | None], ...]
+) -> tuple[tuple[Action, ...], tuple[EventNote, ...]]:
+    """What makes the children as wanted; taking out what others added comes first, and alone."""
+    wanted, live = children[0]
+    if live is not None:
+        cleaned = cleaning(wanted, live, observed.kept)
+        if cleaned is not None:
+            what = f"Deployment {wanted['metadata']['name']}: {cleaned.why}, which is taken out"
+            return (cleaned,), (EventNote("Warning", "ForeignChange", what, retells=True),)
+    differences = [(w, c, _difference(w, c)) for w, c in children]
+    return (
+        tuple(Apply(w, text) for w, _, text in differences if text is not None),
+        tuple(_note(w, c, text) for w, c, text in differences if text is not None),
+    )
+
+
+def _obstacle(
+    observed: Observed, found: Survey, choice: Choice, now: datetime
+) -> tuple[Condition | None, float | None]:
+    """Why a pod has no node, if that is anybody's problem, and when to look again."""
+    obstacle = placement_obstacle(found)
+    if obstacle is None:
+        return None, None
+    youngest = min(podstate.age(pod, now) for pod in found.current)
+    if found.leaving or any(not podstate.is_finished(pod) for pod in observed.sizing_pods):
+        # A pod of ours that is about to leave still holds the GPU: nobody has to do anything.
+        return None, None
+    if youngest < SCHEDULING_GRACE:
+        # The scheduler may not have seen yet that the sizing pod gave its GPU back.
+        return None, SCHEDULING_GRACE
+    if choice.turns.max_surge and found.old and youngest < SURGE_PATIENCE:
+        return obstacle, SURGE_PATIENCE - youngest + 0.5
+    return obstacle, None
+
+
+def _halted(
+    observed: Observed,
+    server: InferenceServer,
+    wanted: dict[str, Any],
+    found: Survey,
+    halt: Halt,
+) -> Rollout:
+    """The template was given up: its servers stop, those of the template before go on."""
+    template = wanted["spec"]["template"]
+    fingerprint = inputs_hash_of(template)
+    stopped = halted_deployment(observed, server, str(fingerprint))
+    live = observed.deployment
+    text = None if stopped is None or live is None else first_difference(stopped, live)
+    actions = (Apply(stopped, text),) if stopped is not None and text is not None else ()
+    given_up = Condition(
+        ROLLED_OUT, FALSE, halt.reason,
+        f"{sentence(halt.message)} Servers of the template before go on."
+        if found.old else halt.message,
+    )  # fmt: skip
+    return Rollout(
+        (given_up, available(found, server.spec.replicas)),
+        found,
+        actions,
+        settled=not actions,
+        terminal=True,
+        turns=turns_of(live) or FREE_FIRST,
+        template=template,
+    )
+
+
+def _paused(
+    observed: Observed, server: InferenceServer, wanted: dict[str, Any], choice: Choice
+) -> Rollout:
+    """Computed and shown, not rolled out, until a person says so."""
+    live = observed.deployment
+    if live is None:
+        what = f"create Deployment {server.name}"
+    else:
+        what = f"change {first_difference(wanted, live)}, by strategy {choice}"
+    paused = Condition(
+        ROLLED_OUT, FALSE, "Paused",
+        f"Field spec.rollout.paused is true, and what waits would {what}. Set it to false to roll "
+        "it out.",
+    )  # fmt: skip
+    rollout = _only_scaled(observed, server, paused)
+    return Rollout(
+        rollout.conditions, rollout.pods, rollout.actions, rollout.events, turns=choice.turns
+    )
+
+
+def _only_scaled(observed: Observed, server: InferenceServer, why: Condition) -> Rollout:
+    """The template stays as it is; the number of servers does not."""
+    found = survey(observed, None)
+    live, replicas = observed.deployment, server.spec.replicas
+    conditions = (why, available(found, _live_replicas(observed)))
+    turns = turns_of(live) or FREE_FIRST
+    if live is None or podstate.is_deleting(live) or live["spec"].get("replicas") == replicas:
+        return Rollout(conditions, found, turns=turns)
+    note = EventNote(
+        "Normal", "Scaled", f"Deployment {server.name} scaled to {replicas}.", retells=True
+    )
+    return Rollout(
+        conditions, found, (Apply(scaled(live, replicas), "scaling"),), (note,), turns=turns
+    )
+
+
+def _differs(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
+    """Whether rolling out would change the pods."""
+    if live is None:
+        return True
+    return first_difference(wanted["spec"]["template"], live["spec"]["template"]) is not None
 
 
 def _difference(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> str | None:
@@ -139,93 +270,12 @@ def _note(wanted: Mapping[str, Any], live: Mapping[str, Any] | None, text: str) 
         return EventNote("Normal", "Created", f"{what} created", retells=True)
     if text.startswith("spec.replicas:"):
         return EventNote("Normal", "Scaled", f"{what}: {text}", retells=True)
+    if text.startswith("spec.strategy"):
+        return EventNote("Normal", "StrategyChanged", f"{what}: {text}", retells=True)
     template = wanted["spec"].get("template", {})
     if inputs_hash_of(template) != inputs_hash_of(live["spec"].get("template", {})):
         return EventNote("Normal", "RolloutStarted", f"{what}: {text}", retells=True)
     return EventNote("Normal", "PutRight", f"{what}: {text}", retells=True)
-
-
-def _progress(observed: Observed, server: InferenceServer, found: Survey) -> Condition:
-    """How far the pods are, the children being as wanted. Deployment conditions only give reasons."""
-    live, replicas = observed.deployment, server.spec.replicas
-    assert live is not None
-    status = live.get("status") or {}
-    current, old, ready = len(found.current), len(found.old), found.ready_current
-    behind = _controller_is_behind(live, replicas)
-    if replicas == 0 and not behind and not current and not old:
-        return Condition(ROLLED_OUT, TRUE, "ScaledToZero", "There are no replicas, as asked for.")
-    if replicas > 0 and not behind and current == replicas and not old:
-        done = previous(observed.status, ROLLED_OUT)
-        was_done = done.get("status") == TRUE
-        # Once complete it stays complete while the same pods are there: a server that crashes
-        # later is not a rollout, and Available says so.
-        if ready >= replicas or (was_done and done.get("reason") == "Complete"):
-            text = f"Replicas on the current template: {replicas} of {replicas}."
-            return Condition(ROLLED_OUT, TRUE, "Complete", text)
-    trouble = _deployment_trouble(status)
-    if trouble is not None:
-        return trouble
-    if found.leaving and current < replicas + old:
-        names = ", ".join(podstate.name(pod) for pod in found.leaving[:3])
-        return Condition(
-            ROLLED_OUT, FALSE, "WaitingForTermination",
-            f"Pods that drain still hold their GPUs: {names}.",
-        )  # fmt: skip
-    return _progressing(
-        f"Replicas ready on the current template: {ready} of {replicas} ({current - ready} "
-        f"starting, {old} still on an older one); wait for the rollout."
-    )
-
-
-def _controller_is_behind(live: Mapping[str, Any], replicas: int) -> bool:
-    """Whether the Deployment controller has yet to act on what is written.
-
-    The pods alone cannot tell after `kubectl rollout restart`: old and new carry the same inputs.
-    """
-    status, generation = live.get("status") or {}, live["metadata"].get("generation")
-    if generation is not None and status.get("observedGeneration", generation) < generation:
-        return True
-    # The API leaves out a count of 0. A status without any generation was never written.
-    return "observedGeneration" in status and int(status.get("updatedReplicas", 0)) < replicas
-
-
-def _deployment_trouble(status: Mapping[str, Any]) -> Condition | None:
-    by_type = {c.get("type"): c for c in status.get("conditions") or ()}
-    failure = by_type.get("ReplicaFailure") or {}
-    if failure.get("status") == TRUE:
-        text = clause(str(failure.get("message") or failure.get("reason")))
-        return Condition(
-            ROLLED_OUT, FALSE, "ReplicaCreateFailed",
-            f"The API server refuses server pods: {text} Remove the cause; it goes on by itself.",
-        )  # fmt: skip
-    progressing = by_type.get("Progressing") or {}
-    if progressing.get("reason") == "ProgressDeadlineExceeded":
-        return Condition(
-            ROLLED_OUT, FALSE, "ProgressDeadlineExceeded",
-            "The rollout made no progress within its deadline; look at the newest pod, or raise "
-            "spec.rollout.progressDeadlineSeconds.",
-        )  # fmt: skip
-    return None
-
-
-def _available(found: Survey, replicas: int) -> Condition:
-    """Whether enough pods of the current template take requests."""
-    ready = found.ready_current
-    if replicas == 0:
-        return Condition(AVAILABLE, TRUE, "ScaledToZero", "There are no replicas, as asked for.")
-    if ready >= max(1, replicas - MAX_UNAVAILABLE):
-        return Condition(
-            AVAILABLE, TRUE, "MinimumReplicas", f"Replicas ready: {ready} of {replicas}."
-        )
-    failure = next((f for pod in found.current if (f := failure_of(pod)) is not None), None)
-    if failure is not None:
-        return failure
-    text = f"Replicas ready: {ready} of {replicas}; wait until the engine has started."
-    return Condition(AVAILABLE, FALSE, "NoReadyReplicas", text)
-
-
-def _progressing(text: str) -> Condition:
-    return Condition(ROLLED_OUT, FALSE, "Progressing", text)
 
 
 def _live_replicas(observed: Observed) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.actions import Action, Create, Delete, EventNote, delete_pod
-from plimsoll.controller.crd.types import FIXED
+from plimsoll.controller.crd.types import FIXED, INPOD, STAMPED
 from plimsoll.controller.objects import Stamp, request_hash, sizing_pod
 from plimsoll.controller.objects.names import sizing_pod_name
 from plimsoll.controller.objects.pod import model_path
@@ -33,8 +33,9 @@ from plimsoll.controller.status import (
     timestamp,
 )
 from plimsoll.controller.steps import capacity as capacities
-from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps import inpod_sizing, podstate
 from plimsoll.controller.steps.attempts import Attempts, Failure, attempts_in
+from plimsoll.controller.steps.mode import impossible, in_pod
 from plimsoll.controller.steps.sizing_result import (
     AGAIN,
     UNASKED,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.objects import BuildContext
     from plimsoll.controller.observed import Observed
+    from plimsoll.controller.steps.halt import Halt
+    from plimsoll.controller.steps.mode import InPod
 
 # The status write is itself an event that brings the next pass; this is for when it is missed.
 AFTER_STATUS: Final = 1.0
@@ -75,6 +78,9 @@ class Sizing:
         stamp: what the template is to carry; None while that is not settled.
         keep: names of sizing pods that are still of use.
         terminal: only a person can get it going.
+        mode: who finds the number.
+        halt: the template with this number was given up.
+        resizes: how often the question was asked again because a guard met something else.
     """
 
     conditions: tuple[Condition, ...]
@@ -86,6 +92,9 @@ class Sizing:
     stamp: Stamp | None = None
     keep: frozenset[str] = frozenset()
     terminal: bool = False
+    mode: str = STAMPED
+    halt: Halt | None = None
+    resizes: int = 0
 
 
 def size(
@@ -95,25 +104,64 @@ def size(
     if server.spec.sizing.mode == FIXED:
         return _given(server)
     stored = capacities.answer_in(server, observed.status)
+    chosen = in_pod(observed, server, stored, context, now)
+    if chosen is not None:
+        return _in_pod(observed, server, stored, chosen, now)
+    if server.spec.sizing.mode == INPOD:
+        return _in_pod_impossible(server)
     if stored is not None:
         return _answered(server, capacities.repinned(server, stored, observed.node), persisted=True)
     return _measure(observed, server, context, now)
 
 
+def _in_pod(
+    observed: Observed,
+    server: InferenceServer,
+    stored: Mapping[str, Any] | None,
+    chosen: InPod,
+    now: datetime,
+) -> Sizing:
+    """Each server measures for itself; what they found is shown, and kept for the next rollout."""
+    capacity = inpod_sizing.found_capacity(observed, server, stored, chosen, now)
+    before = (observed.status.get("effective") or {}).get("mode")
+    note = EventNote(
+        "Normal", "SizingModeSwitched", f"Each server measures for itself, because {chosen.why}."
+    )
+    return Sizing(
+        conditions=inpod_sizing.conditions(capacity, chosen),
+        events=(note,) if before not in {None, INPOD} else (),
+        capacity=capacity,
+        stamp=chosen.stamp,
+        mode=INPOD,
+    )
+
+
+def _in_pod_impossible(server: InferenceServer) -> Sizing:
+    why = impossible(server) or (
+        f"engine {server.spec.engine.type} has no command of its own that a kubelet before 1.35 "
+        "could be told: set spec.engine.command"
+    )
+    text = f"In sizing.mode InPod the server cannot be started: {why}, or use mode Stamped."
+    return Sizing((Condition(SIZED, FALSE, "InPodImpossible", text),), terminal=True, mode=INPOD)
+
+
 def _given(server: InferenceServer) -> Sizing:
     """The user's number; no sizing pod."""
     capacity = capacities.user_provided(server)
-    tokens = capacity["maxTotalTokenNum"]
+    number = (
+        f"{capacity['maxTotalTokenNum']} tokens"
+        if "maxTotalTokenNum" in capacity
+        else f"{capacity['kvCacheBytes']} bytes"
+    )
     return Sizing(
         conditions=(
             Condition(MODEL_READY, TRUE, "Resolved", "The engine checks the model as it starts."),
             Condition(CAPACITY_AVAILABLE, TRUE, "Scheduled", "No sizing pod is needed."),
-            Condition(
-                SIZED, TRUE, "UserProvided", f"The number is {tokens} tokens, as spec.sizing says."
-            ),
+            Condition(SIZED, TRUE, "UserProvided", f"The number is {number}, as spec.sizing says."),
         ),
         capacity=capacity,
         stamp=capacities.stamp_of(server, capacity),
+        mode=FIXED,
     )
 
 

@@ -15,18 +15,22 @@ from plimsoll.controller.status import AVAILABLE, FALSE, Condition, sentence
 from plimsoll.controller.steps import podstate
 from plimsoll.controller.steps.obstacles import scheduling_obstacle
 from plimsoll.core import report as reports
+from plimsoll.core.engines.readback import classify_failure
 from plimsoll.core.errors import ResultInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from plimsoll.controller.observed import Observed
+    from plimsoll.core.drift import PodReading
 
 # status.pods lists at most this many, so that a status stays small with hundreds of replicas.
 LISTED_PODS: Final = 16
 
 _MEMORY_WORDS: Final = ("out of memory", "outofmemory", "cudamalloc failed", "failed to allocate")
 _KILLED: Final = 137
+# The guard's exit codes: too little memory, another GPU or model.
+_REFUSALS: Final = (10, 11)
 _LONGEST_QUOTE: Final = 400
 
 
@@ -86,7 +90,14 @@ def failure_of(pod: Mapping[str, Any]) -> Condition | None:
         found = _cannot_start(pod, status)
         if found is not None:
             return found
-    if podstate.terminated(sizer).get("exitCode") != 0 and podstate.last_end(sizer):
+    end = podstate.last_end(sizer)
+    if end.get("exitCode") in _REFUSALS:
+        return _unavailable(
+            "GuardRejected",
+            f"The guard of pod {podstate.name(pod)} lets no server start on its device",
+            "Condition Degraded says why; the kubelet tries again by itself.",
+        )
+    if podstate.terminated(sizer).get("exitCode") != 0 and end:
         return _sizer_failed(pod, podstate.last_end(sizer))
     return _crashed(pod, server)
 
@@ -135,7 +146,7 @@ def _crashed(pod: Mapping[str, Any], server: Mapping[str, Any]) -> Condition | N
             "OutOfMemory", f"{what}: {_quote(said or 'killed')}",
             "Raise the memory limit in spec.template.resources.",
         )  # fmt: skip
-    if any(word in said.lower().replace("_", " ") for word in _MEMORY_WORDS):
+    if _lacks_memory(said):
         return _unavailable(
             "OutOfMemory", f"{what}: {_quote(said)}",
             "Raise spec.sizing.extraReserve so that the engine has more memory beside its cache.",
@@ -156,12 +167,15 @@ def _quote(text: object) -> str:
     return words if len(words) <= _LONGEST_QUOTE else f"...{words[-_LONGEST_QUOTE:]}"
 
 
-def listed(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def listed(
+    pods: Iterable[Mapping[str, Any]], readings: Iterable[PodReading] = ()
+) -> list[dict[str, Any]]:
     """``status.pods``: name, node, the tokens its own sizer found, and why it does not serve."""
-    return [_listed(pod) for pod in list(pods)[:LISTED_PODS]]
+    told = {reading.uid: reading.found.tokens for reading in readings}
+    return [_listed(pod, told.get(podstate.uid(pod))) for pod in list(pods)[:LISTED_PODS]]
 
 
-def _listed(pod: Mapping[str, Any]) -> dict[str, Any]:
+def _listed(pod: Mapping[str, Any], told: int | None) -> dict[str, Any]:
     failure = failure_of(pod)
     end = podstate.last_end(podstate.container(pod, SERVER))
     found = {
@@ -169,6 +183,7 @@ def _listed(pod: Mapping[str, Any]) -> dict[str, Any]:
         "node": podstate.node_name(pod),
         "ready": podstate.is_ready(pod),
         "tokens": _guard_tokens(pod),
+        "engineTokens": told,
         "reason": failure.reason if failure else None,
         "message": failure.message if failure else None,
         "lastFailure": _last_failure(end) if end else None,
@@ -181,10 +196,42 @@ def _last_failure(end: Mapping[str, Any]) -> str:
 
 
 def _guard_tokens(pod: Mapping[str, Any]) -> int | None:
-    """What the sizer inside the server pod measured; None when it has not, or is not believed."""
-    end = podstate.last_end(podstate.container(pod, SIZER))
-    outcome = _decoded(pod, str(end.get("message") or ""))
+    outcome = guard_outcome(pod)
     return outcome.max_total_token_num if isinstance(outcome, reports.Report) else None
+
+
+def guard_outcome(pod: Mapping[str, Any]) -> reports.Report | reports.Failure | None:
+    """What the sizer inside the server pod found; None when it has not, or is not believed."""
+    end = podstate.last_end(podstate.container(pod, SIZER))
+    return _decoded(pod, str(end.get("message") or ""))
+
+
+def lacked_device_memory(pod: Mapping[str, Any], engine: str, patience: int = 1) -> bool:
+    """Whether the engine ended because the device's memory did not suffice, and is not well again.
+
+    The container's own memory limit (OOMKilled) is another matter: a smaller pool on the device
+    does not help there.
+
+    Args:
+        pod: a server pod.
+        engine: the engine's type, whose last words are known.
+        patience: ends after which it counts.
+    """
+    server = podstate.container(pod, SERVER)
+    end = podstate.last_end(server)
+    restarts = int(server.get("restartCount", 0))
+    ends = restarts if podstate.is_running(server) else restarts + 1
+    if podstate.is_ready(pod) or not end or end.get("reason") == "OOMKilled" or ends < patience:
+        return False
+    return _lacks_memory(str(end.get("message") or ""), engine)
+
+
+def _lacks_memory(said: str, engine: str = "") -> bool:
+    words = said.lower().replace("_", " ")
+    if any(word in words for word in _MEMORY_WORDS):
+        return True
+    failure = classify_failure(engine, said) if engine else None
+    return failure is not None and failure.kind == "OutOfMemory"
 
 
 def _decoded(pod: Mapping[str, Any], text: str) -> reports.Report | reports.Failure | None:

@@ -1,0 +1,132 @@
+"""The step "sized" where each server measures for itself: what their own sizers have found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.controller.objects.hashes import sizing_key
+from plimsoll.controller.objects.versions import version_to_render
+from plimsoll.controller.status import (
+    CAPACITY_AVAILABLE,
+    MODEL_READY,
+    SIZED,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    timestamp,
+)
+from plimsoll.controller.steps import capacity as capacities
+from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.survey import guard_outcome, survey
+from plimsoll.core.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from plimsoll.controller.crd.types import InferenceServer
+    from plimsoll.controller.observed import Observed
+    from plimsoll.controller.steps.mode import InPod
+
+# The schema admits no more kinds.
+MOST_CLASSES: Final = 16
+
+
+def conditions(capacity: Mapping[str, Any] | None, chosen: InPod) -> tuple[Condition, ...]:
+    """What is known, in the words of people who wait for a number."""
+    if capacity is None:
+        sized = Condition(
+            SIZED, UNKNOWN, "SizingPending",
+            f"Each server measures its own GPU as it starts, because {chosen.why}; none has yet.",
+        )  # fmt: skip
+    else:
+        gpu = (capacity.get("gpu") or {}).get("product")
+        sized = Condition(
+            SIZED, TRUE, "InPod",
+            f"Each server measures its own GPU as it starts, because {chosen.why}: at least "
+            f"{capacity['maxTotalTokenNum']} tokens on {gpu}.",
+        )  # fmt: skip
+    return (
+        Condition(MODEL_READY, TRUE, "Resolved", "Each server reads the model as it starts."),
+        Condition(CAPACITY_AVAILABLE, TRUE, "Scheduled", "No sizing pod is needed."),
+        sized,
+    )
+
+
+def found_capacity(
+    observed: Observed,
+    server: InferenceServer,
+    stored: Mapping[str, Any] | None,
+    chosen: InPod,
+    now: datetime,
+) -> dict[str, Any] | None:
+    """The least of what the servers of this template have measured, in the form of the status.
+
+    A stored number stays while it is the same, so that the status is not written on every pass.
+    """
+    _, fingerprint = version_to_render(server, chosen.stamp, observed.deployment)
+    reports = _reports(survey(observed, fingerprint).current)
+    kept = dict(stored) if stored is not None and stored["source"] == capacities.IN_POD else None
+    if not reports:
+        return kept
+    pod, least = min(reports, key=lambda pair: pair[1].max_total_token_num)
+    steps = (kept or {}).get("shrinkSteps")
+    if kept is not None and _says_the_same(kept, least):
+        return kept
+    fresh = capacities.measured(
+        server,
+        least,
+        node=_node(observed, podstate.node_name(pod)),
+        request_hash=sizing_key(server),
+        at=timestamp(now),
+    )
+    more = {"shrinkSteps": steps} if steps else {}
+    return {**fresh, "source": capacities.IN_POD, **more}
+
+
+def classes(observed: Observed, fingerprint: str | None) -> list[dict[str, Any]]:
+    """``status.classes``: one entry for each kind of GPU that servers measured."""
+    by_product: dict[str, dict[str, Any]] = {}
+    for pod, report in _reports(survey(observed, fingerprint).current):
+        product = report.device_class.product
+        entry = by_product.setdefault(
+            product,
+            {
+                "product": product,
+                "totalBytes": report.device_class.total_bytes,
+                "maxTotalTokenNum": report.max_total_token_num,
+                "kvCacheBytes": report.budget.kv,
+                "pods": 0,
+                "ready": 0,
+            },
+        )
+        entry["pods"] += 1
+        entry["ready"] += podstate.is_ready(pod)
+        for key, value in (
+            ("maxTotalTokenNum", report.max_total_token_num),
+            ("kvCacheBytes", report.budget.kv),
+        ):
+            entry[key] = min(entry[key], value)
+    return [by_product[product] for product in sorted(by_product)][:MOST_CLASSES]
+
+
+def _reports(pods: tuple[dict[str, Any], ...]) -> list[tuple[dict[str, Any], Report]]:
+    pairs = ((pod, guard_outcome(pod)) for pod in pods)
+    return [(pod, outcome) for pod, outcome in pairs if isinstance(outcome, Report)]
+
+
+def _says_the_same(kept: Mapping[str, Any], report: Report) -> bool:
+    return (kept["maxTotalTokenNum"], kept["modelDigest"], kept["gpu"]["product"]) == (
+        report.max_total_token_num,
+        report.model_digest,
+        report.device_class.product,
+    )
+
+
+def _node(observed: Observed, name: str | None) -> Mapping[str, Any]:
+    """The node with its labels, as far as anybody has read them."""
+    if observed.node is not None and observed.node["metadata"]["name"] == name:
+        return observed.node
+    views = observed.landscape.nodes if observed.landscape is not None else ()
+    labels = next((dict(view.labels) for view in views if view.name == name), {})
+    return {"metadata": {"name": name or "", "labels": labels}}

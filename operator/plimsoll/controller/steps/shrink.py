@@ -1,0 +1,105 @@
+"""A smaller pool for an engine that ran out of device memory: how much, and how far."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.core.report import token_limit
+from plimsoll.core.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plimsoll.controller.crd.types import InferenceServer
+
+
+def step_bytes(server: InferenceServer, pool: int) -> int:
+    """Bytes that the next step takes off a pool of that many bytes.
+
+    A share of a small pool is nothing, so there is a least step; both are the user's.
+    """
+    policy = server.spec.sizing.on_out_of_memory
+    return max(pool * policy.step_percent // 100, policy.min_step)
+
+
+def shrunk(server: InferenceServer, capacity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The capacity with a pool that is one step smaller, or None where nothing useful is left.
+
+    What the pool loses the reserve gains, as its term ``extra``: the terms still add up, and the
+    status shows what was learnt.
+    """
+    terms = capacity["breakdown"]
+    step = step_bytes(server, terms["kv"])
+    pool = terms["kv"] - step
+    if pool <= 0:
+        return None
+    tokens = _tokens(capacity, pool)
+    least = server.spec.sizing.min_total_token_num or 1
+    wanted = server.spec.sizing.context_length
+    if tokens < max(1, least) or (wanted is not None and tokens < wanted):
+        return None
+    reserve = {**terms["reserve"], "extra": terms["reserve"].get("extra", 0) + step}
+    context = min(capacity["contextLength"], tokens)
+    return {
+        **capacity,
+        "breakdown": {**terms, "kv": pool, "reserve": reserve},
+        "kvCacheBytes": pool,
+        "maxTotalTokenNum": tokens,
+        "contextLength": context,
+        "concurrencyAtContext": _concurrency(capacity, tokens, context),
+        "shrinkSteps": capacity.get("shrinkSteps", 0) + 1,
+        **_pinned(capacity, pool, tokens, context),
+    }
+
+
+def _tokens(capacity: Mapping[str, Any], pool: int) -> int:
+    """Tokens of the smaller pool: by the size of one, or by proportion where they have no one size."""
+    before, granule = int(capacity["maxTotalTokenNum"]), int(capacity["granule"])
+    if capacity["tokenMeaning"] == "AllLayersFull":
+        most = token_limit(pool, capacity["fixedPools"], capacity["bytesPerToken"], granule)
+        return min(before, most)
+    return int(before * pool // capacity["breakdown"]["kv"] // granule * granule)
+
+
+def _pinned(capacity: Mapping[str, Any], pool: int, tokens: int, context: int) -> dict[str, Any]:
+    pinned = capacity.get("pinned")
+    if pinned is None:
+        return {}
+    smaller = {"maxTotalTokenNum": tokens, "contextLength": context}
+    if "kvCacheBytes" in pinned:
+        smaller["kvCacheBytes"] = pinned["kvCacheBytes"] * pool // capacity["breakdown"]["kv"]
+    changed = {key: value for key, value in smaller.items() if key in pinned}
+    return {"pinned": {**pinned, **changed}}
+
+
+def _concurrency(capacity: Mapping[str, Any], tokens: int, context: int) -> dict[str, Any]:
+    requests = min(Decimal(tokens) / context, Decimal(capacity["maxSequences"]))
+    return {"context": context, "requests": str(requests.quantize(Decimal("0.01")))}
+
+
+def size_of(capacity: Mapping[str, Any]) -> str:
+    """The pool in the words of a message."""
+    return f"{capacity['maxTotalTokenNum']} tokens"
+
+
+_TERMS: Final = (("free", "freeAfterInit"), ("weights", "weights"), ("safety", "safety"))
+
+
+def exhausted(server: InferenceServer, capacity: Mapping[str, Any]) -> str:
+    """Why there is no further step, with the terms of the last pool, and what to do."""
+    terms, steps = capacity["breakdown"], capacity.get("shrinkSteps", 0)
+    parts = [f"{word} {_gib(terms[key])}" for word, key in _TERMS]
+    parts.append(f"reserve {_gib(sum(terms['reserve'].values()))}")
+    most = server.spec.sizing.on_out_of_memory.max_steps
+    why = f"{steps} of {most} smaller pools" if steps else "no smaller pool was allowed or possible"
+    return (
+        f"The engine still runs out of device memory with {size_of(capacity)} ({why}; KV cache "
+        f"{_gib(terms['kv'])}, {', '.join(parts)}), so it is not started again. Raise "
+        "spec.sizing.extraReserve, lower spec.sizing.prefillTokens or "
+        "spec.sizing.maxConcurrentRequests, or allow more steps in spec.sizing.onOutOfMemory."
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.2f} GiB"
