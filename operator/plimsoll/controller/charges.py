@@ -82,9 +82,8 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
     """The objects in a list, none where the value is no list."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        return []
-    return [item for item in value if isinstance(item, Mapping)]
+    items = value if isinstance(value, Sequence) else ()
+    return [item for item in items if isinstance(item, Mapping)]
 
 
 def _requests(container: Mapping[str, Any]) -> Amounts:

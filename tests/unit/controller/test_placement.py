@@ -122,6 +122,9 @@ CHARGES: list[tuple[str, Raw, dict[str, int]]] = [
       "initContainers": [container(cpu="4"), {**container(cpu="1"), "restartPolicy": "Always"},
                          container(cpu="3500m")]},
      {"cpu": 4500}),
+    ("a sidecar adds to the containers",
+     {"containers": [container(cpu="1")], "initContainers": [{**container(cpu="2"), "restartPolicy": "Always"}]},
+     {"cpu": 3000}),
     ("a sidecar's own start counts",
      {"containers": [container(memory="1Gi")],
       "initContainers": [{**container(cpu="2"), "restartPolicy": "Always"}]},
@@ -173,6 +176,7 @@ ELIGIBLE: list[tuple[str, Raw, Raw, bool]] = [
         for operator, values, met in [
             ("Gt", ("6",), True), ("Gt", ("7",), False), ("Lt", ("8",), True), ("Lt", ("7",), False),
             ("Lt", ("10",), True), ("Gt", ("-1",), True), ("Gt", ("x",), False), ("Gt", ("1", "2"), False),
+            ("Like", ("9",), False),
         ]
     ),
     ("expressions of a term are ANDed", {"labels": LABELS}, requiring(
@@ -187,7 +191,7 @@ ELIGIBLE: list[tuple[str, Raw, Raw, bool]] = [
     ("by the node's name", {}, requiring({"matchFields": [expression("metadata.name", "In", "n")]}), True),
     ("by another's name", {}, requiring({"matchFields": [expression("metadata.name", "In", "m")]}), False),
     ("not by its name", {}, requiring({"matchFields": [expression("metadata.name", "NotIn", "n")]}), False),
-    ("by another field", {}, requiring({"matchFields": [expression("spec.x", "NotIn", "n")]}), False),
+    ("by another field", {}, requiring({"matchFields": [expression("spec.x", "NotIn", "m")]}), False),
     ("field and label", {"labels": LABELS}, requiring({
         "matchFields": [expression("metadata.name", "In", "n")],
         "matchExpressions": [expression("zone", "In", "b")]}), False),
@@ -294,7 +298,7 @@ def test_pods_thought_away(without: set[str], slots: int) -> None:
 
 def test_a_pod_thought_away_frees_its_node_and_no_other() -> None:
     landscape = world(
-        node("a"), node("b", cpu="1"), pods=[pod("p", "a", gpus=2), pod("q", "b", gpus=1)]
+        node("a"), node("b", cpu="1"), pods=[pod("p", "a", gpus=2), pod("q", "b", gpus=2)]
     )
     demand = demand_of(spec(gpus=2, cpu="2"))
     assert free_slots(demand, landscape, without=frozenset({"q"})) == 0
@@ -335,6 +339,8 @@ EXPLAINED: list[tuple[str, Raw, list[Raw], list[Raw], str]] = [
      f"1 node: 1 has only 2 {GPU} where 4 are asked for"),
     ("too few devices free", {"gpus": 2}, [node("a")], [pod("p", "a")],
      f"1 node: 1 has 1 of 2 {GPU} free where 2 are asked for"),
+    ("more is held than there is", {}, [node("a")], [pod("p", "a", gpus=3)],
+     f"1 node: 1 has 0 of 2 {GPU} free"),
     ("devices before memory", {"memory": "99Gi"}, [node("a", gpus=1)], [pod("p", "a")],
      f"1 node: 1 has 0 of 1 {GPU} free"),
     ("memory before CPU", {"memory": "24Gi", "cpu": "99"}, [node("a", memory="1Gi")], [],
