@@ -211,9 +211,9 @@ SILENT_LOG = "the head of its log holds no size of the KV cache"
         (
             "LightLLM",
             {},
-            Refused(403, "Forbidden", "pods/log is forbidden"),
+            Refused(403, "Forbidden", "pods/log is forbidden" + "!" * 999),
             [],
-            (Reading(), None, "its log may not be read: pods/log is forbidden"),
+            (Reading(), None, "its log may not be read: pods/log is forbidden" + "!" * 179),
         ),
         ("no such engine", {}, "GPU KV cache size: 5 tokens", [], (Reading(), None, SILENT_LOG)),
         # Nonsense.
@@ -235,6 +235,7 @@ SILENT_LOG = "the head of its log holds no size of the KV cache"
                 b"[1]",
                 b"\xff\xfe",
                 b'{"max_total_num_tokens": "many"}',
+                b'"max_total_num_tokens 5"',
                 b"[" * 100_000,
                 b'{"max_total_num_tokens": ' + b"9" * 10_000 + b"}",
             )
@@ -295,6 +296,30 @@ async def test_what_a_log_said_is_not_read_again(world: World) -> None:
         world.now += 500
         assert await world.one("LightLLM") == first
     assert len(world.logs) == 1
+
+
+async def test_who_told_by_its_log_is_not_asked_again(world: World) -> None:
+    world.log("GPU KV cache size: 8,192 tokens")
+    await world.one()
+    assert world.paths() == ["/metrics"]
+    world.now += 500
+    assert (await world.one()).source == LOG
+    assert world.paths() == []
+
+
+async def test_after_a_success_the_pauses_are_short_again(world: World) -> None:
+    for _ in range(4):
+        await world.one()
+        world.now += 300
+    world.answers["/metrics"] = VLLM_METRICS
+    await world.one()
+    world.answers.clear()
+    world.now += 300
+    await world.one()
+    world.paths()
+    world.now += 20
+    await world.one()
+    assert world.paths() == ["/metrics"]
 
 
 async def test_a_failure_is_tried_again_later_and_later(world: World) -> None:
@@ -360,7 +385,8 @@ async def test_pods_that_hang_neither_hold_up_nor_starve_the_others(
 
     world.reader._fetch = answer
     hanging = [pod(f"a{n}", f"10.0.0.{n}") for n in range(1, 5)]
-    first = await world.read(*hanging, pod("b", "10.0.1.1"))
+    async with asyncio.timeout(1):
+        first = await world.read(*hanging, pod("b", "10.0.1.1"))
     assert [r.failure for r in first] == [
         *["it gave no answer in 0 s"] * 4,
         "it was not asked yet: others took the time",
@@ -415,6 +441,22 @@ async def test_running_requests_are_counted_when_asked_for(world: World) -> None
     world.answers["/metrics"] = Unreachable("gone")
     world.now += 5
     assert (await world.one(running=True)).running is None
+
+
+async def test_an_old_count_is_not_shown_for_one_that_does_not_come(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.answers["/metrics"] = VLLM_METRICS
+    await world.one(running=True)
+
+    async def hang(_: str) -> None:
+        await asyncio.sleep(60)
+
+    world.reader._fetch = hang
+    monkeypatch.setattr(readings, "READ_SECONDS", 0.05)
+    world.now += 5
+    reading = await world.one(running=True)
+    assert (reading.source, reading.running) == (METRICS, None)
 
 
 @pytest.mark.parametrize(
