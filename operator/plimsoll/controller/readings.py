@@ -34,7 +34,7 @@ Fetch: TypeAlias = Callable[[str], Awaitable[bytes | None]]
 MAX_PODS: Final = 16
 AT_ONCE: Final = 4
 LOG_BYTES: Final = 256 << 10
-READ_SECONDS: Final = 15.0
+READ_SECONDS: Final = 10.0
 """For one call, whatever the pods do: a pass of the operator waits for it."""
 
 KEEP_SECONDS: Final = 300.0
