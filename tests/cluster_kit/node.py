@@ -20,10 +20,11 @@ class Node:
 
     Attributes:
         name: a DNS label of at most 30 characters.
-        gpus: how many fake GPUs its device plugin offers as ``nvidia.com/gpu``.
+        gpus: how many fake GPUs its device plugin offers as ``nvidia.com/gpu``; with ``mig`` slices of one GPU.
         product: the value of the label ``nvidia.com/gpu.product``.
         memory: of each GPU in GiB, as NVML v1 calls total.
         reserved: of each GPU in GiB, as NVML v2 calls reserved; absent, 0.58 % of ``memory`` (an H100 has 0.46).
+        mig: profile of the slices, such as ``1g.10gb``, as with ``mig.strategy=single``; ``memory`` is a slice's.
         labels: added to, or in place of, the labels of GPU feature discovery.
     """
 
@@ -32,6 +33,7 @@ class Node:
     product: str = "NVIDIA-H100-80GB-HBM3"
     memory: float = H100_MEMORY
     reserved: float | None = None
+    mig: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class Node:
     @property
     def device_name(self) -> str:
         """The name that NVML reports: GPU feature discovery turns its spaces into dashes for the label."""
-        return self.product.replace("-", " ")
+        return self.product.replace("-", " ") + (f" MIG {self.mig}" if self.mig else "")
 
 
 def check_name(what: str, name: str) -> None:
@@ -76,7 +78,7 @@ def gpu_labels(node: Node) -> dict[str, str]:
     words = node.product.split("-")
     return {
         "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.product": node.product,
+        "nvidia.com/gpu.product": node.product + (f"-MIG-{node.mig}" if node.mig else ""),
         "nvidia.com/gpu.memory": str(node.total_bytes // MIB),
         "nvidia.com/gpu.count": str(node.gpus),
         "nvidia.com/gpu.replicas": "1",
@@ -104,3 +106,8 @@ def gpu_uuid(cluster: str, node: str, index: int) -> str:
     """Return a GPU's UUID: the same at each start of the same cluster, different between nodes and clusters."""
     digest = hashlib.sha256(f"{cluster}/{node}/{index}".encode()).digest()
     return f"GPU-{uuid.UUID(bytes=digest[:16])}"
+
+
+def slice_uuid(cluster: str, node: str, index: int) -> str:
+    """Return the UUID of a MIG slice, alike."""
+    return gpu_uuid(cluster, f"{node}/mig", index).replace("GPU-", "MIG-")

@@ -12,7 +12,7 @@ from . import cgroups, network
 from .cache import cache_root
 from .debian import Runtime
 from .errors import KitError
-from .node import Node, gpu_labels, gpu_uuid
+from .node import Node, gpu_labels, gpu_uuid, slice_uuid
 from .nvml import FakeGpu, write_state
 from .pause import REFERENCE
 from .process import start_daemon
@@ -44,16 +44,34 @@ class Place:
 
     @property
     def gpus(self) -> tuple[FakeGpu, ...]:
-        """The node's GPUs as they are at the start."""
+        """The devices that the node offers, as they are at the start."""
+        node = self.node
+        parent = gpu_uuid(self.cluster, node.name, 0) if node.mig else ""
+        name_of = slice_uuid if node.mig else gpu_uuid
         return tuple(
             FakeGpu(
-                uuid=gpu_uuid(self.cluster, self.node.name, index),
-                name=self.node.device_name,
-                total=self.node.total_bytes,
-                reserved=self.node.reserved_bytes,
+                uuid=name_of(self.cluster, node.name, index),
+                name=node.device_name,
+                total=node.total_bytes,
+                reserved=node.reserved_bytes,
                 used=0,
+                parent=parent,
             )
-            for index in range(self.node.gpus)
+            for index in range(node.gpus)
+        )
+
+    @property
+    def parents(self) -> tuple[FakeGpu, ...]:
+        """The GPU that the offered slices are cut from, if they are; it is offered to nobody."""
+        if not self.node.mig or not self.gpus:
+            return ()
+        return (
+            FakeGpu(
+                uuid=gpu_uuid(self.cluster, self.node.name, 0),
+                name=self.node.product.replace("-", " "),
+                total=sum(gpu.total for gpu in self.gpus),
+                reserved=sum(gpu.reserved for gpu in self.gpus),
+            ),
         )
 
 
@@ -67,7 +85,7 @@ def prepare(place: Place, tools: Tools, go: Path) -> None:
     """
     for folder in ("kubelet", "containerd", "log", "nvml", "cni", "pods"):
         (place.state / folder).mkdir(parents=True)
-    write_state(place.nvml_state, place.gpus)
+    write_state(place.nvml_state, [*place.gpus, *place.parents])
     (place.state / "containerd.toml").write_text(containerd_config(place, tools))
     (place.state / "cni" / "10-bridge.conflist").write_text(json.dumps(cni_config(place)))
     (place.state / "kubelet.json").write_text(json.dumps(kubelet_config(place)))

@@ -1,4 +1,4 @@
-"""A device that several pods share: the part of it that one server may use.
+"""A device that several pods share, or a slice of one: the part of it that one server may use.
 
 Neither time-slicing nor MPS keeps the memory of pods apart as seen by NVML: what is free now says nothing about
 what a neighbour takes next. So a server on such a device is sized for a budget that its owner states, and
@@ -15,6 +15,7 @@ from plimsoll.core.errors import DoesNotFit, Unsupported
 if TYPE_CHECKING:
     from plimsoll.core.arch.spec import ModelSpec
     from plimsoll.core.device import Device
+    from plimsoll.core.request import SizingRequest
 
 _FIELD: Final = "spec.accelerator.memoryBudget"
 #: Engines that take a share of what they find free at start, however much that is.
@@ -67,4 +68,21 @@ def check_sharing(device: Device, budget: int | None, engine_type: str, spec: Mo
             reason="UnsupportedSharing",
             field=_FIELD,
             value=budget,
+        )
+
+
+def check_slices(device: Device, request: SizingRequest) -> None:
+    """Refuse ranks that would have to talk across MIG slices.
+
+    Raises:
+        Unsupported: UnsupportedParallelism.
+    """
+    ranks = request.tensor * (request.pipeline or 1)
+    if device.mig is not None and ranks > 1:
+        raise Unsupported(
+            f"{ranks} ranks on MIG slices ({device.mig}) cannot work together: slices have no peer access to each "
+            "other; use one slice that is large enough, or whole GPUs",
+            reason="UnsupportedParallelism",
+            field="spec.parallelism.tensor",
+            value=ranks,
         )

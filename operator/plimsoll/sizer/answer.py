@@ -9,7 +9,7 @@ from plimsoll import checkpoint
 from plimsoll.core.budget import Device
 from plimsoll.core.engines.inpod import check_template, inpod_arguments
 from plimsoll.core.errors import Unsupported
-from plimsoll.core.sharing import check_sharing, within
+from plimsoll.core.sharing import check_sharing, check_slices, within
 from plimsoll.sizer.guard import READ_SECONDS
 from plimsoll.sizer.nvml import DriverReading, given_uuids, read_driver
 from plimsoll.sizer.settings import TOKENS_KEY
@@ -119,6 +119,7 @@ def measure(
         device = within(replace(smallest(reading), sharing=settings.sharing), budget)
         progress.driver, progress.devices = reading.driver, reading.devices
         progress.device_class = device.device_class()
+        check_slices(device, settings.request)
     with progress.timed("compute", "computing the budget"):
         result = checkpoint.fit_checkpoint(model, device, settings.request)
         progress.warnings = result.warnings

@@ -157,23 +157,35 @@ def names_replicas(visible: str | None) -> bool:
 
 def _handles(pynvml: Any, visible: str | None) -> Iterator[Any]:  # noqa: ANN401 - untyped module
     uuids = dict.fromkeys(given_uuids(visible))
-    if uuids:
-        for uuid in uuids:
-            yield pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        return
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-        slices = list(_slices(pynvml, gpu))
-        yield from slices or [gpu]
+    for uuid in uuids:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        yield from [handle] if uuid.startswith("MIG-") else _whole_or_slices(pynvml, handle)
+    if not uuids:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            yield from _whole_or_slices(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index))
+
+
+def _whole_or_slices(pynvml: Any, gpu: Any) -> list[Any]:  # noqa: ANN401 - untyped module
+    """The GPU itself or, in MIG mode, its slices in this container: a parent's memory is never a pod's."""
+    if not pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu):  # "zero if MIG is not supported or enabled"
+        return [gpu]
+    slices = list(_slices(pynvml, gpu))
+    if not slices:
+        raise DeviceUnavailable(
+            f"{pynvml.nvmlDeviceGetUUID(gpu)} is in MIG mode and this container was given none of its slices; "
+            "check the device plugin's MIG strategy and spec.accelerator.resource"
+        )
+    return slices
 
 
 def _slices(pynvml: Any, gpu: Any) -> Iterator[Any]:  # noqa: ANN401 - untyped module
-    # Indices of slices have holes, and those of other containers are not found: skip both.
+    # Indices of slices have holes, and those of other containers are not found or not allowed: skip them.
+    absent = {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION}
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
         except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_NOT_FOUND:
+            if error.value not in absent:
                 raise
 
 

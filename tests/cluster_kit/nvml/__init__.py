@@ -43,6 +43,8 @@ class FakeGpu:
         reserved: bytes held by driver and firmware.
         used: bytes allocated by processes, without ``reserved``.
         parent: for a slice, the UUID of its GPU; empty otherwise.
+        slot: for a slice, its index below its GPU; None: its place among the GPU's slices.
+        aggregate: for a GPU with slices, whether its own memory may be read, all slices together.
     """
 
     uuid: str
@@ -51,6 +53,8 @@ class FakeGpu:
     reserved: int = 0
     used: int = 0
     parent: str = ""
+    slot: int | None = None
+    aggregate: bool = False
 
     @property
     def free(self) -> int:
@@ -99,6 +103,8 @@ def write_state(
         lines += [f"[{gpu.uuid}]", f"name={gpu.name}", f"total={gpu.total}"]
         lines += [f"reserved={gpu.reserved}", f"used={gpu.used}"]
         lines += [f"parent={gpu.parent}"] if gpu.parent else []
+        lines += [f"slot={gpu.slot}"] if gpu.slot is not None else []
+        lines += ["aggregate=1"] if gpu.aggregate else []
     (path.parent / HELD).mkdir(parents=True, exist_ok=True)
     for gpu in gpus:  # never replaced: the locks are on these very files
         (path.parent / HELD / gpu.uuid).touch(mode=0o644)
@@ -134,6 +140,8 @@ def read_state(path: Path) -> FakeState:
             reserved=int(section["reserved"]),
             used=int(section["used"]),
             parent=section.get("parent", ""),
+            slot=int(section["slot"]) if "slot" in section else None,
+            aggregate="aggregate" in section,
         )
         for section in sections
     )

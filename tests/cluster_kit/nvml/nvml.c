@@ -10,8 +10,10 @@
  *     total=85520809984         bytes; physical memory
  *     reserved=577765376        bytes; held by driver and firmware
  *     used=0                    bytes; allocated by processes, WITHOUT reserved
- *     [MIG-<uuid>]              a slice, with the same keys
- *     parent=GPU-<uuid>         the device that it is cut from
+ *     aggregate=1               on a device with slices: its own memory may be read (see begin_memory)
+ *     [MIG-<uuid>]              a slice, with the same keys; its name ends in " MIG <profile>"
+ *     parent=GPU-<uuid>         the device that it is cut from; which is in MIG mode as long as it has slices
+ *     slot=3                    its index below the parent; default: its place among the parent's slices
  *
  * Memory that a running server takes comes on top of `used`. It is a lock, not a number in the file: see held().
  *
@@ -29,7 +31,7 @@ enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999,
 };
-enum { MAX_DEVICES = 64, TEXT = 96, HOLD_SLOTS = 64 };
+enum { MAX_DEVICES = 64, MAX_SLICES = 7, TEXT = 96, HOLD_SLOTS = 64 };
 #define HOLD_STRIDE (1ll << 44) /* bytes between two servers' locks: more than any device has */
 
 typedef unsigned long long u64;
@@ -37,7 +39,7 @@ typedef struct { u64 total, free, used; } memory_v1;
 typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2;
 #define MEMORY_V2 ((unsigned)(sizeof(memory_v2) | (2u << 24)))
 
-typedef struct { char uuid[TEXT], parent[TEXT], name[TEXT]; u64 total, reserved, used; } gpu;
+typedef struct { char uuid[TEXT], parent[TEXT], name[TEXT]; u64 total, reserved, used; int slot, aggregate; } gpu;
 typedef struct { char driver[TEXT]; int fail; int count; gpu gpus[MAX_DEVICES]; } state;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* NVML is documented to be thread-safe */
@@ -55,6 +57,7 @@ static void read_line(state *s, char *line) {
         line[n - 1] = 0;
         gpu *g = &s->gpus[s->count++];
         memset(g, 0, sizeof *g);
+        g->slot = -1;
         copy(g->uuid, line + 1);
         return;
     }
@@ -69,6 +72,8 @@ static void read_line(state *s, char *line) {
     gpu *g = &s->gpus[s->count - 1];
     if (!strcmp(line, "name")) copy(g->name, value);
     if (!strcmp(line, "parent")) copy(g->parent, value);
+    if (!strcmp(line, "slot")) g->slot = atoi(value);
+    if (!strcmp(line, "aggregate")) g->aggregate = atoi(value);
     if (!strcmp(line, "total")) g->total = strtoull(value, NULL, 10);
     if (!strcmp(line, "reserved")) g->reserved = strtoull(value, NULL, 10);
     if (!strcmp(line, "used")) g->used = strtoull(value, NULL, 10);
@@ -137,6 +142,18 @@ static int has_slices(const state *s, const gpu *g) {
     for (int i = 0; i < s->count; i++)
         if (!strcmp(s->gpus[i].parent, g->uuid)) return 1;
     return 0;
+}
+
+/* The slice with this index. Indices have holes: where no slice was made, and where one belongs to another container. */
+static const gpu *slice_at(const state *s, const gpu *parent, unsigned index) {
+    unsigned place = 0;
+    for (int i = 0; i < s->count; i++) {
+        const gpu *g = &s->gpus[i];
+        if (strcmp(g->parent, parent->uuid)) continue;
+        if ((g->slot < 0 ? place : (unsigned)g->slot) == index) return visible(s, g) ? g : NULL;
+        place++;
+    }
+    return NULL;
 }
 
 /* ---- the frame of every call ------------------------------------------------------------------------------------ */
@@ -278,9 +295,13 @@ int nvmlDeviceGetUUID(void *handle, char *buffer, unsigned length) {
 
 static int begin_memory(state *s, void *handle, gpu **g) {
     int code = begin_device(s, handle, g);
+    if (code || !has_slices(s, *g)) return code;
     /* "In MIG mode, if device handle is provided, the API returns aggregate information, only if the caller has
-       appropriate privileges": a container has none. */
-    return code ? code : has_slices(s, *g) ? NO_PERMISSION : SUCCESS;
+       appropriate privileges": a container has none, as a rule. */
+    if (!(*g)->aggregate) return NO_PERMISSION;
+    for (int i = 0; i < s->count; i++)
+        if (!strcmp(s->gpus[i].parent, (*g)->uuid)) (*g)->used += s->gpus[i].used;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetMemoryInfo(void *handle, memory_v1 *memory) {  /* total = free + used; used holds reserved too */
@@ -325,7 +346,7 @@ int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) {  /* zero whe
     state s;
     gpu *g;
     int code = begin_device(&s, handle, &g);
-    return done(code ? code : give_number(count, has_slices(&s, g) ? 7 : 0));
+    return done(code ? code : give_number(count, has_slices(&s, g) ? MAX_SLICES : 0));
 }
 
 int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **slice) {
@@ -333,10 +354,9 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **sli
     gpu *g;
     int code = begin_device(&s, handle, &g);
     if (!code && !has_slices(&s, g)) code = NOT_SUPPORTED;
-    for (int i = 0; !code && i < s.count; i++)
-        if (!strcmp(s.gpus[i].parent, g->uuid) && visible(&s, &s.gpus[i]) && !index--)
-            return done(give_handle(&s.gpus[i], slice));
-    return done(code ? code : NOT_FOUND);
+    if (!code && index >= MAX_SLICES) code = INVALID_ARGUMENT;
+    const gpu *found = code ? NULL : slice_at(&s, g, index);
+    return done(code ? code : found ? give_handle(found, slice) : NOT_FOUND);
 }
 
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *slice, void **handle) {

@@ -139,6 +139,22 @@ def test_the_build_is_stamped_with_its_version() -> None:
     assert flags.endswith("version.gitMinor=37")
 
 
+def test_a_node_with_slices(tmp_path: Path) -> None:
+    node = Node("n", gpus=3, product="NVIDIA-H100-80GB-HBM3", memory=10, mig="1g.10gb")
+    labels = gpu_labels(node)
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"
+    assert (labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.memory"]) == ("3", "10240")
+    place = Place("t", tmp_path, 0, node)
+    (parent,) = place.parents
+    assert {(each.name, each.parent) for each in place.gpus} == {
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", parent.uuid)
+    }
+    assert len({each.uuid for each in place.gpus}) == 3
+    assert all(each.uuid.startswith("MIG-") for each in place.gpus)
+    assert (parent.name, parent.total) == ("NVIDIA H100 80GB HBM3", 30 << 30)
+    assert Place("t", tmp_path, 0, Node("n")).parents == ()
+
+
 def test_labels_of_a_default_node_are_those_of_an_h100() -> None:
     labels = gpu_labels(Node("n"))
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"

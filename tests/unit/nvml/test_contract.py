@@ -23,17 +23,24 @@ No GPU is needed, so nothing here was compared with a real driver. Sources of th
   small; ``nvmlDeviceGetHandleByUUID`` takes "The UUID of the target GPU or MIG instance".
 - Same guide, ``nvmlDeviceGetMaxMigDeviceCount``: "Returns zero if MIG is not supported or
   enabled".
+- Same guide, ``nvmlDeviceGetMigDeviceHandleByIndex``: NVML_ERROR_NOT_SUPPORTED "if this query is not
+  supported by the device", NVML_ERROR_NOT_FOUND "if no valid MIG device was found at index",
+  NVML_ERROR_INVALID_ARGUMENT if the index is invalid; ``nvmlDeviceGetIndex``: "MIG device indices are unique
+  within a device".
 - pynvml (nvidia-ml-py 13): struct layouts, version constants, function names, and the texts of
   errors.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
+
+from tests.cluster_kit.nvml import FakeGpu
 
 from .conftest import H100, SECOND
 
@@ -202,3 +209,60 @@ answer = [
     assert cuda == 13 * 1000 + 0 * 10  # nvml.h: major * 1000 + minor * 10
     assert uuids == [H100.uuid, SECOND.uuid]
     assert all(UUID.fullmatch(uuid) for uuid in uuids)
+
+
+def slice_of(number: int, *, slot: int | None = None) -> FakeGpu:
+    uuid = f"MIG-0000000{number}-0000-1111-2222-333333333333"
+    total = (10 + number) << 30
+    return FakeGpu(uuid, f"{H100.name} MIG 1g.10gb", total, 1 << 20, number << 20, H100.uuid, slot)
+
+
+SLICES = (slice_of(1), slice_of(2, slot=4), slice_of(3, slot=2))
+
+INDICES = """
+pynvml.nvmlInit()
+parent = pynvml.nvmlDeviceGetHandleByIndex(0)
+def at(index):
+    found = attempt(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, parent, index)
+    return found["code"] if isinstance(found, dict) else pynvml.nvmlDeviceGetUUID(found)
+answer = [at(index) for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(parent) + 1)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "shown"),
+    [("all", (0, 1, 2)), (SLICES[1].uuid, (1,)), (H100.uuid, ())],
+)
+def test_indices_of_slices_have_holes(nvml: Nvml, visible: str, shown: tuple[int, ...]) -> None:
+    """Also where a slice is another container's: the parent is in MIG mode all the same."""
+    nvml.write(H100, *SLICES, SECOND)
+    places = {0: 0, 4: 1, 2: 2}
+    holes: list[object] = [pynvml.NVML_ERROR_NOT_FOUND] * 7 + [pynvml.NVML_ERROR_INVALID_ARGUMENT]
+    for index, place in places.items():
+        if place in shown:
+            holes[index] = SLICES[place].uuid
+    assert nvml.ask(INDICES, visible) == holes
+
+
+def test_a_gpu_without_slices_has_no_slice_at_any_index(nvml: Nvml) -> None:
+    nvml.write(H100)
+    assert nvml.ask(INDICES) == [pynvml.NVML_ERROR_NOT_SUPPORTED]
+
+
+SIZES = """
+pynvml.nvmlInit()
+def free(handle):
+    return attempt(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2).free)
+parent = pynvml.nvmlDeviceGetHandleByIndex(0)
+slices = [pynvml.nvmlDeviceGetMigDeviceHandleByIndex(parent, index) for index in (0, 4, 2)]
+answer = [free(parent), [[pynvml.nvmlDeviceGetName(s), free(s)] for s in slices]]
+"""
+
+
+def test_a_slice_tells_its_own_memory_and_the_parent_all_of_it_or_nothing(nvml: Nvml) -> None:
+    own = [[each.name, each.free] for each in SLICES]
+    nvml.write(H100, *SLICES)
+    refused = {"code": pynvml.NVML_ERROR_NO_PERMISSION, "text": "Insufficient Permissions"}
+    assert nvml.ask(SIZES) == [refused, own]
+    nvml.write(dataclasses.replace(H100, aggregate=True), *SLICES)
+    assert nvml.ask(SIZES) == [H100.free - (6 << 20), own]

@@ -154,11 +154,17 @@ answer = [mode, pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)]
 
 def test_state_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "new" / "devices.conf"
-    write_state(path, [GPU, SLICE], driver="1.2", fail=15)
+    gpus = (
+        GPU,
+        SLICE,
+        dataclasses.replace(SECOND, aggregate=True),
+        dataclasses.replace(SLICE, uuid="MIG-b", slot=3),
+    )
+    write_state(path, gpus, driver="1.2", fail=15)
     state = read_state(path)
-    assert (state.gpus, state.driver, state.fail) == ((GPU, SLICE), "1.2", 15)
+    assert (state.gpus, state.driver, state.fail) == (gpus, "1.2", 15)
     assert {entry.name for entry in path.parent.iterdir()} == {"devices.conf", "held"}
-    assert {entry.name for entry in (path.parent / "held").iterdir()} == {GPU.uuid, SLICE.uuid}
+    assert {entry.name for entry in (path.parent / "held").iterdir()} == {g.uuid for g in gpus}
 
 
 def test_readers_never_see_half_a_state(tmp_path: Path) -> None:

@@ -106,6 +106,41 @@ def test_a_slice_is_measured_not_its_gpu(driver: Driver, visible: str) -> None:
     assert (device.total, device.reserved, device.free) == (SLICE.total, SLICE.reserved, SLICE.free)
 
 
+OTHER_SLICE = dataclasses.replace(
+    SLICE, uuid=SLICE.uuid.replace("99999999", "88888888"), name=f"{GPU.name} MIG 2g.20gb", slot=4
+)
+
+
+@pytest.mark.parametrize("visible", [GPU.uuid, "all"])
+@pytest.mark.parametrize("aggregate", [False, True])
+def test_a_parents_memory_is_never_taken(
+    driver: Driver,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str,
+    aggregate: bool,  # noqa: FBT001 - table
+) -> None:
+    """What the runtime shows is NVIDIA_VISIBLE_DEVICES of the process; what we ask for is ``visible``."""
+    parent = dataclasses.replace(GPU, aggregate=aggregate)
+    write_state(driver.state, [parent, OTHER_SLICE, SLICE])
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", OTHER_SLICE.uuid)
+    (device,) = driver.read(visible, 1).devices
+    assert (device.uuid, device.mig, device.total) == (
+        OTHER_SLICE.uuid,
+        "2g.20gb",
+        OTHER_SLICE.total,
+    )
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", GPU.uuid)
+    with pytest.raises(DeviceUnavailable, match="given none of its slices"):
+        driver.read(visible, 1, wait=60)
+    assert driver.slept == []
+
+
+def test_slices_of_two_profiles_are_both_read(driver: Driver) -> None:
+    write_state(driver.state, [GPU, SLICE, OTHER_SLICE])
+    reading = driver.read(f"{OTHER_SLICE.uuid},{SLICE.uuid}", 2)
+    assert [device.mig for device in reading.devices] == ["2g.20gb", "1g.10gb"]
+
+
 def test_a_driver_that_comes_up_is_waited_for(driver: Driver) -> None:
     write_state(driver.state, [GPU], fail=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
 

@@ -16,6 +16,7 @@ from plimsoll.core.report import DeviceClass
 from plimsoll.core.request import SizingRequest
 from plimsoll.core.sharing import check_sharing, within
 from plimsoll.sizer.nvml import given_uuids, names_replicas
+from tests.cluster_kit.nvml import FakeGpu
 from tests.oracle import config as config_of
 
 from .conftest import GPU
@@ -156,3 +157,20 @@ def test_a_guard_without_a_budget_starts_the_server(lightllm: Sizer) -> None:
 def test_a_kind_of_sharing_is_one_word(lightllm: Sizer, text: str) -> None:
     lightllm.env["PLIMSOLL_SHARING"] = text
     assert failure(lightllm.run(), 5, "MeasurementFailed").field == "PLIMSOLL_SHARING"
+
+
+def test_a_slice_is_sized_and_two_cannot_work_together(lightllm: Sizer) -> None:
+    names = [f"MIG-0000000{n}-0000-1111-2222-333333333333" for n in (1, 2)]
+    slices = [FakeGpu(n, f"{GPU.name} MIG 3g.40gb", 40 << 30, 1 << 20, 0, GPU.uuid) for n in names]
+    lightllm.gpus(dataclasses.replace(GPU, aggregate=True), *slices)
+    lightllm.env["NVIDIA_VISIBLE_DEVICES"] = names[0]
+    found = report(lightllm.run())
+    assert found.device_class == DeviceClass(GPU.name, 40 << 30, "3g.40gb", None, 1)
+    assert found.budget.device_free == (40 << 30) - (1 << 20)
+    lightllm.env |= {
+        "NVIDIA_VISIBLE_DEVICES": ",".join(names),
+        "PLIMSOLL_DEVICE_COUNT": "2",
+    }
+    lightllm.request["tensor"] = 2
+    refused = failure(lightllm.run(), 3, "UnsupportedParallelism")
+    assert "MIG slices (3g.40gb)" in refused.message
