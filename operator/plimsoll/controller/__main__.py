@@ -21,8 +21,12 @@ from typing import TYPE_CHECKING
 
 from plimsoll import __version__
 from plimsoll.controller import handlers, kube, logs, plan
+from plimsoll.controller.fetch import fetch
+from plimsoll.controller.landscape import LandscapeReader
 from plimsoll.controller.objects.context import BuildContext
+from plimsoll.controller.readings import EngineReader
 from plimsoll.controller.runtime import EXIT_FAILED, Edges, Operator
+from plimsoll.controller.senses import Senses
 from plimsoll.controller.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -61,15 +65,22 @@ async def serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
     async with await kube.connect() as cluster:
+        nodes = LandscapeReader(cluster, time.monotonic, now)
+        engines = EngineReader(cluster, fetch, time.monotonic)
         edges = Edges(
             cluster=cluster,
             watch=functools.partial(handlers.watch, settings.namespaces),
             planner=plan,
             context=BuildContext(settings.sizer_image, settings.sizer_pull_policy),
             clock=time.monotonic,
-            now=lambda: datetime.now(UTC),
+            now=now,
             rng=random.SystemRandom(),
+            senses=Senses(cluster, nodes, engines),
         )
         return await Operator(settings, edges).run(stop)
 

@@ -71,6 +71,7 @@ class Resource:
 SERVERS = Resource(API_VERSION, KIND, "inferenceservers")
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments", selector=MANAGED_SELECTOR)
 SERVICES = Resource("v1", "Service", "services", selector=MANAGED_SELECTOR)
+REPLICA_SETS = Resource("apps/v1", "ReplicaSet", "replicasets", selector=MANAGED_SELECTOR)
 PODS = Resource("v1", "Pod", "pods", selector=MANAGED_SELECTOR)
 ALL_PODS = Resource("v1", "Pod", "pods")
 """Everybody's pods: only paged, for what they hold of the nodes; never streamed."""
@@ -82,7 +83,7 @@ WATCHED = (SERVERS, DEPLOYMENTS, SERVICES, PODS)
 """The kinds that are streamed into the store; everything else is read live."""
 
 RESOURCES: Mapping[tuple[str, str], Resource] = {
-    (r.api_version, r.kind): r for r in (*WATCHED, NODES, EVENTS, LEASES)
+    (r.api_version, r.kind): r for r in (*WATCHED, REPLICA_SETS, NODES, EVENTS, LEASES)
 }
 
 

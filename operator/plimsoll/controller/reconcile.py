@@ -66,9 +66,11 @@ class Reconciler:
         *,
         now: Callable[[], datetime],
         metrics: Metrics,
+        senses: Callable[[Observed], Awaitable[Observed]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._store = store
+        self._senses = senses
         self._recorder = recorder
         self._context = context
         self._planner = planner
@@ -89,6 +91,8 @@ class Reconciler:
             self._kept.pop(key, None)
             return None  # children follow by their owner references
         observed = replace(observed, kept=self._kept.get(key, frozenset()))
+        if self._senses is not None:
+            observed = await self._senses(observed)
         plan = self._planner.plan(observed, self._context, self._now())
         try:
             acted = await self._act(observed.raw, plan.actions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from plimsoll.controller.objects.context import BuildContext
+    from plimsoll.controller.observed import Observed
     from plimsoll.controller.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Edges:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     rng: Random
+    senses: Callable[[Observed], Awaitable[Observed]] | None = None
     times: LeaseTimes = field(default_factory=LeaseTimes)
 
 
@@ -194,6 +196,7 @@ class Operator:
             edges.planner,
             now=edges.now,
             metrics=self.metrics,
+            senses=edges.senses,
         )
         self._watches.start()
         async with asyncio.TaskGroup() as group:

@@ -21,7 +21,8 @@ RIGHTS = {
     ("", "services"): {"get", "list", "watch", "create", "patch"},
     ("", "pods"): {"get", "list", "watch", "create", "delete"},
     ("", "pods/log"): {"get"},
-    ("", "nodes"): {"get"},
+    ("", "nodes"): {"get", "list"},
+    ("apps", "replicasets"): {"list"},
     ("", "events"): {"create", "patch"},
 }
 

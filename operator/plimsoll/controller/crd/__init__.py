@@ -134,6 +134,7 @@ def sizing_request(server: InferenceServer) -> SizingRequest:
         min_total_token_num=sizing.min_total_token_num,
         model_file=spec.model.file,
         state_dtype=sizing.state_dtype,
+        memory_budget=spec.accelerator.memory_budget,
         # Unset where it says what the engine does anyway: a new key would change every hash.
         prefix_caching=None if sizing.prefix_caching else False,
     )

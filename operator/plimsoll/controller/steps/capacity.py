@@ -15,7 +15,8 @@ from plimsoll.controller.objects import Pin, Stamp, sizing_key
 from plimsoll.controller.objects.names import HOSTNAME_LABEL
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.errors import ResultInvalid
-from plimsoll.core.report import is_model_file, token_limit
+from plimsoll.core.plausible import Claim, check
+from plimsoll.core.report import is_model_file
 
 # What makes two devices the same kind, as the sizer reports it.
 _CLASS_KEYS: Final = ("product", "totalBytes", "mig", "sharing", "count")
@@ -113,7 +114,7 @@ def believable(status: Mapping[str, Any]) -> dict[str, Any] | None:
     capacity = status.get("capacity")
     try:
         return capacity if isinstance(capacity, dict) and _adds_up(capacity) else None
-    except (KeyError, TypeError, AttributeError, ResultInvalid):
+    except (KeyError, TypeError, AttributeError, ValueError, ResultInvalid):
         return None
 
 
@@ -124,22 +125,34 @@ def _adds_up(capacity: dict[str, Any]) -> bool:
     tokens = capacity["maxTotalTokenNum"]
     if not 0 < tokens <= MAX_TOKENS or capacity["source"] not in MEASURED_SOURCES:
         return False
-    terms, pin, granule = capacity["breakdown"], capacity["pinnedLabel"], capacity["granule"]
-    reserve, per_token = sum(terms["reserve"].values()), capacity["bytesPerToken"]
+    terms, pin, file = capacity["breakdown"], capacity["pinnedLabel"], capacity.get("modelFile")
+    reserve = sum(terms["reserve"].values())
     sizes = (*terms["reserve"].values(), terms["weights"], terms["safety"], capacity["fixedPools"])
-    file = capacity.get("modelFile")
+    check(_claim(capacity))
     return bool(
         min(sizes) >= 0
         and 0 < terms["kv"] == capacity["kvCacheBytes"]
         and terms["kv"] == terms["freeAfterInit"] - terms["weights"] - reserve - terms["safety"]
         and terms["freeAfterInit"] <= terms["deviceFree"] <= terms["deviceTotal"]
-        and granule > 0 < per_token
-        and tokens % granule == 0
+        and capacity["granule"] > 0 < capacity["bytesPerToken"]
         and 0 <= capacity.get("shrinkSteps", 0) <= MAX_STEPS
-        and tokens <= _token_limit(capacity)
         and pin["key"]
         and pin["value"]
         and (file is None or is_model_file(file))
+    )
+
+
+def _claim(capacity: Mapping[str, Any]) -> Claim:
+    return Claim(
+        kv=capacity["breakdown"]["kv"],
+        fixed_pools=capacity["fixedPools"],
+        cell=max(1, capacity["bytesPerToken"]),
+        granule=max(1, capacity["granule"]),
+        tokens=capacity["maxTotalTokenNum"],
+        meaning=capacity["tokenMeaning"],
+        context_length=capacity["contextLength"],
+        prefill_tokens=capacity["prefillTokens"],
+        pinned=Pinned.from_mapping(capacity["pinned"]) if "pinned" in capacity else None,
     )
 
 
@@ -148,26 +161,6 @@ def _is_the_users(capacity: Mapping[str, Any]) -> bool:
     return (
         len(numbers) == 1 and numbers[0] > 0 and capacity.get("maxTotalTokenNum", 1) <= MAX_TOKENS
     )
-
-
-def _token_limit(capacity: Mapping[str, Any]) -> int:
-    """What the stored terms allow; where the engine takes bytes, those are checked instead.
-
-    Raises:
-        ResultInvalid: the numbers behind the flags are none that a sizer reports.
-    """
-    pool = int(capacity["breakdown"]["kv"])
-    pinned = Pinned.from_mapping(capacity["pinned"]) if "pinned" in capacity else Pinned()
-    if pinned.kv_cache_bytes is not None:
-        if pinned.kv_cache_bytes > pool:
-            return 0
-        if pinned.max_total_token_num is None and capacity["tokenMeaning"] != "AllLayersFull":
-            return MAX_TOKENS
-        pool = pinned.kv_cache_bytes
-    if pinned.max_total_token_num not in {None, capacity["maxTotalTokenNum"]}:
-        return 0
-    cell, granule = capacity["bytesPerToken"], capacity["granule"]
-    return token_limit(pool, capacity["fixedPools"], cell, granule)
 
 
 def stamp_of(server: InferenceServer, capacity: Mapping[str, Any]) -> Stamp:

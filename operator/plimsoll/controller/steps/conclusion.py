@@ -33,6 +33,7 @@ from plimsoll.controller.status import (
     merged,
     previous,
     same_status,
+    seconds_since,
     summary,
     written,
 )
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 # How soon to look again at what no watch reports: a foreign object that went away.
 RECHECK: Final = 15.0
+# Seconds for which an engine that tells no size is asked again soon; after that, at each resync.
+READING_PATIENCE: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,20 @@ def conclude(found: Findings, now: datetime) -> Plan:
             found.sizing.requeue_after,
             found.rollout.requeue_after,
             RECHECK if found.accepted.reason == "Conflict" else None,
+            _next_reading(found, now),
         ),
     )
+
+
+def _next_reading(found: Findings, now: datetime) -> float | None:
+    """An engine that has just become ready may not tell its size yet, and no watch reports it."""
+    verdict = found.verdict
+    if verdict is None or verdict.matches is not None:
+        return None
+    before = previous(found.observed.status, CAPACITY_VERIFIED)
+    since = before.get("lastTransitionTime")
+    fresh = since is None or seconds_since(str(since), now) < READING_PATIENCE
+    return RECHECK if fresh else None
 
 
 def all_conditions(found: Findings, *extra: Condition) -> list[Condition]:

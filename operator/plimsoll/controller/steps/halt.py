@@ -77,9 +77,14 @@ def halted_deployment(
         return None
     if inputs_hash_of(live["spec"]["template"]) != fingerprint:
         return scaled(live, server.spec.replicas)  # gone back before
-    former = _serving_replica_set(observed, fingerprint)
-    if former is None:
+    serving = _serving(observed, fingerprint)
+    if not serving:
         return scaled(live, 0)
+    former = _replica_set(observed, serving)
+    if former is None:
+        return (
+            None  # not read yet, or not allowed to be: what serves is worth more than what crashes
+        )
     back = scaled(live, server.spec.replicas)
     template = deepcopy(former["spec"]["template"])
     template["metadata"].get("labels", {}).pop(_POD_TEMPLATE_HASH, None)
@@ -88,12 +93,17 @@ def halted_deployment(
     return back
 
 
-def _serving_replica_set(observed: Observed, fingerprint: str) -> Mapping[str, Any] | None:
-    """The ReplicaSet of another template with most ready pods, if any pod of one is ready."""
+def _serving(observed: Observed, fingerprint: str) -> dict[str, int]:
+    """Ready pods of other templates, by the name of their ReplicaSet."""
     ready: dict[str, int] = {}
     for pod in observed.server_pods:
         if podstate.is_ready(pod) and inputs_hash_of(pod) != fingerprint:
             for owner in pod["metadata"].get("ownerReferences") or ():
                 ready[owner["name"]] = ready.get(owner["name"], 0) + 1
-    known = [rs for rs in observed.replica_sets if rs["metadata"]["name"] in ready]
-    return max(known, key=lambda rs: ready[rs["metadata"]["name"]], default=None)
+    return ready
+
+
+def _replica_set(observed: Observed, serving: Mapping[str, int]) -> Mapping[str, Any] | None:
+    """The ReplicaSet that most of the serving pods belong to, if it was read."""
+    known = [rs for rs in observed.replica_sets if rs["metadata"]["name"] in serving]
+    return max(known, key=lambda rs: serving[rs["metadata"]["name"]], default=None)

@@ -58,6 +58,8 @@ ADVICE: Final[Mapping[str, str]] = {
 _DEVICE_REASONS: Final = ("UnexpectedAdmissionError", "OutOf")
 # Mounting and pulling usually end within seconds; later than this, people want to know.
 MOUNT_PATIENCE: Final = 60
+# The scheduler says once that there is no node; how long that has lasted is seen by looking again.
+SCHEDULING_LOOK: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ def _waiting(pod: Mapping[str, Any], sizer: Mapping[str, Any], now: datetime) ->
     """The pod has not come to an end: where it stands."""
     obstacle = scheduling_obstacle(pod)
     if obstacle is not None:
-        return Reading(conditions=(*UNASKED, obstacle))
+        return Reading(conditions=(*UNASKED, obstacle), requeue_after=SCHEDULING_LOOK)
     if podstate.node_name(pod) is None:
         return Reading(conditions=UNASKED)
     placed = (*UNASKED, _PLACED)

@@ -1,0 +1,99 @@
+"""What a pass may look at beside the store: nodes, engines, ReplicaSets. Bounded, optional, late.
+
+Each sense is asked only where the answer can change what is done: a server that serves needs no
+list of nodes, one that does not serve has no engine to ask, and a former template is wanted only
+where the present one was given up. None of them ever fails a pass: without an answer the planner
+decides as if nothing were known, and says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from plimsoll.controller.cluster import REPLICA_SETS, Cluster, Object, Refused, Retry
+from plimsoll.controller.objects.labels import controller_uid
+from plimsoll.controller.objects.workload import server_port
+from plimsoll.controller.status import READY, TRUE, previous
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.controller.observed import Observed
+    from plimsoll.controller.placement import Landscape
+    from plimsoll.core.drift import PodReading
+
+logger = logging.getLogger(__name__)
+
+
+class Nodes(Protocol):
+    """`landscape.LandscapeReader`."""
+
+    async def look(self) -> Landscape | None:
+        """The nodes and what is free on them; None where they may not be read."""
+
+
+class Engines(Protocol):
+    """`readings.EngineReader`."""
+
+    async def read(
+        self, raw_pods: Sequence[Object], engine_type: str, port: int
+    ) -> tuple[PodReading, ...]:
+        """What the engines of the ready pods report."""
+
+
+class Senses:
+    """The readers of one operator.
+
+    Args:
+        cluster: for ReplicaSets.
+        nodes: for the landscape.
+        engines: for the read-back.
+    """
+
+    def __init__(self, cluster: Cluster, nodes: Nodes, engines: Engines) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._engines = engines
+
+    async def __call__(self, observed: Observed) -> Observed:
+        """The world with what is worth looking at; never raises for what a cluster answers."""
+        server = observed.server
+        if server is None or observed.deleting:
+            return observed
+        if wants_nodes(observed):
+            observed = replace(observed, landscape=await self._nodes.look())
+        if observed.deployment is not None and observed.server_pods:
+            port = server_port(server)
+            engine = server.spec.engine.type
+            readings = await self._engines.read(observed.server_pods, engine, port)
+            observed = replace(observed, readings=readings)
+        if wants_replica_sets(observed):
+            observed = replace(observed, replica_sets=await self._replica_sets(observed))
+        return observed
+
+    async def _replica_sets(self, observed: Observed) -> tuple[Object, ...]:
+        """Those of our Deployment, with their templates."""
+        assert observed.deployment is not None
+        metadata = observed.deployment["metadata"]
+        try:
+            listing = await self._cluster.list(REPLICA_SETS, metadata["namespace"])
+        except (Retry, Refused) as error:
+            logger.warning("%s: its ReplicaSets are not readable: %s", observed.name, error)
+            return ()
+        uid = metadata.get("uid")
+        return tuple(item for item in listing.items if controller_uid(item) == uid)
+
+
+def wants_nodes(observed: Observed) -> bool:
+    """Whether free GPUs or kubelets' versions can matter: while the resource is not as asked for."""
+    ready = previous(observed.status, READY)
+    answered = ready.get("observedGeneration") == observed.generation
+    return not (answered and ready.get("status") == TRUE)
+
+
+def wants_replica_sets(observed: Observed) -> bool:
+    """Whether a template was given up, so that the one before it may have to come back."""
+    halted = (observed.status.get("rollout") or {}).get("halted")
+    return bool(halted) and observed.deployment is not None
