@@ -170,6 +170,7 @@ def test_sizing_request_carries_every_input_of_the_arithmetic() -> None:
         model_file="model.gguf",
         state_dtype="bf16",
         prefix_caching=None,
+        memory_budget=20 * GIB,
     )
 
 
