@@ -16,6 +16,36 @@ SERVER = f"{POD}.containers[server]"
 SIZER = f"{POD}.initContainers[sizer]"
 
 
+WIDE_ENV: list[dict[str, Any]] = [
+    {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+    {
+        "name": "C",
+        "valueFrom": {"fileKeyRef": {"volumeName": "plimsoll", "path": "env", "key": "C"}},
+    },
+]
+WIDE_VOLUMES: list[dict[str, Any]] = [
+    {"name": "s", "secret": {"secretName": "s"}},
+    {"name": "c", "configMap": {"name": "c"}},
+    {"name": "d", "downwardAPI": {"items": []}},
+    {"name": "p", "projected": {"sources": [{"configMap": {"name": "c"}}]}},
+]
+
+
+def widen(pod: dict[str, Any]) -> None:
+    """Give the pod what an API server fills in and we do not render (yet)."""
+    del pod["securityContext"]
+    pod["volumes"] += WIDE_VOLUMES
+    del _sizer(pod)["resources"]
+    _sizer(pod)["env"] += WIDE_ENV
+    _server(pod).update(
+        ports=[{"containerPort": 8000}],
+        startupProbe={"httpGet": {"port": 8000}},
+        readinessProbe={"grpc": {"port": 8000}},
+        livenessProbe={"tcpSocket": {"port": 8000}},
+    )
+
+
 class Change(NamedTuple):
     """What somebody does to the pod's spec, and the names under which it is told."""
 
@@ -220,7 +250,9 @@ def _other_handler(pod: dict[str, Any]) -> None:
 
 def _other_hook(pod: dict[str, Any]) -> None:
     pod["terminationGracePeriodSeconds"] = 2
-    _server(pod)["lifecycle"] = {"preStop": {"exec": {"command": ["true"]}}}
+    _server(pod)["lifecycle"] = {
+        "preStop": {"httpGet": {"path": "/", "port": "http", "scheme": "HTTP"}}
+    }
 
 
 def _other_uid(pod: dict[str, Any]) -> None:
@@ -244,7 +276,7 @@ DAMAGE: dict[str, Change] = {
     "another port of that name": Change(_other_port, (f"{SERVER}.ports[9999]",)),
     "another probe": Change(_other_handler, (f"{SERVER}.readinessProbe.exec",)),
     "another hook and no time for ours": Change(
-        _other_hook, (f"{SERVER}.lifecycle.preStop.exec",)
+        _other_hook, (f"{SERVER}.lifecycle.preStop.httpGet",)
     ),
     "a pod that lies about its uid": Change(
         _other_uid, (f"{SIZER}.env[PLIMSOLL_POD_UID].value",)

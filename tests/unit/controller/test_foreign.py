@@ -16,7 +16,15 @@ from plimsoll.controller.objects.foreign import cleaning, foreign_additions, sai
 from tests.unit.controller.api_defaults import defaulted
 from tests.unit.controller.builders import CONTEXT, GPU_LABEL, server
 from tests.unit.controller.fake_cluster import patched
-from tests.unit.controller.foreign_changes import ADDITIONS, DAMAGE, POD, SECRET, Change, container
+from tests.unit.controller.foreign_changes import (
+    ADDITIONS,
+    DAMAGE,
+    POD,
+    SECRET,
+    Change,
+    container,
+    widen,
+)
 from tests.unit.controller.test_objects import BUSY
 
 STAMP = Stamp(409600, 256, 131072, 8192, 16 * 10**9, None, Pin(GPU_LABEL, "H100"))
@@ -64,6 +72,12 @@ def cleaned(desired: Object, live: Object) -> Object:
 def test_what_the_api_server_fills_in_is_not_foreign(spec: str) -> None:
     assert foreign_additions(made(spec), defaulted(made(spec))) == ()
     assert cleaning(made(spec), defaulted(made(spec))) is None
+
+
+def test_what_it_would_fill_in_beside_other_templates_of_ours_is_not_foreign() -> None:
+    desired = made()
+    widen(pod_of(desired))
+    assert foreign_additions(desired, defaulted(desired)) == ()
 
 
 @pytest.mark.parametrize("change", ADDITIONS.values(), ids=ADDITIONS)

@@ -227,9 +227,9 @@ def _list(
             if isinstance(want, Mapping):
                 yield from _object(kind, want, have, (*path, index), f"{name}[{index}]")
         return
-    ours = {_identity(item, keys): item for item in desired}
+    ours = {_identity(kind, item, keys): item for item in desired}
     for index in reversed(range(len(live))):
-        identity = _identity(live[index], keys)
+        identity = _identity(kind, live[index], keys)
         here, called = (*path, index), f"{name}[{identity[0]}]"
         # Popped: of two variables of one name the kubelet takes the last.
         want = ours.pop(identity, None)
@@ -247,8 +247,9 @@ def _items(field: str, value: Any) -> str:  # noqa: ANN401 -- any JSON value
     return f"[{', '.join(str(item.get(keys[0])) for item in value)}]"
 
 
-def _identity(item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(item.get(key) for key in keys)
+def _identity(kind: str, item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
+    defaults = _DEFAULTS.get(kind, {})
+    return tuple(item.get(key, defaults.get(key)) for key in keys)
 
 
 def _metadata(ours: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Operation]:
