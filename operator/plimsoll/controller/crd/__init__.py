@@ -28,6 +28,7 @@ from plimsoll.controller.crd.template import parse_template, user_metadata
 from plimsoll.controller.crd.types import (
     API_VERSION,
     AUTO,
+    ENGINE,
     FIXED,
     GROUP,
     INPOD,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "API_VERSION", "AUTO", "FIXED", "GROUP", "INPOD", "KIND", "KV_CACHE_DTYPES", "MAX_TOKENS",
+    "API_VERSION", "AUTO", "ENGINE", "FIXED", "GROUP", "INPOD", "KIND", "KV_CACHE_DTYPES", "MAX_TOKENS",
     "PLURAL", "STAMPED", "VERSION",
     "Accelerator", "Engine", "InferenceServer", "InvalidSpec", "Model", "Probes", "Rollout",
     "Service", "Sizing", "Spec", "Template", "image_version", "parse", "sizing_request",
@@ -135,6 +136,7 @@ def sizing_request(server: InferenceServer) -> SizingRequest:
         model_file=spec.model.file,
         state_dtype=sizing.state_dtype,
         memory_budget=spec.accelerator.memory_budget,
+        mode=ENGINE if sizing.mode == ENGINE else None,
         # Unset where it says what the engine does anyway: a new key would change every hash.
         prefix_caching=None if sizing.prefix_caching else False,
     )

@@ -11,14 +11,23 @@ from plimsoll.controller.crd.fields import (
     optional_quantity,
     quantity,
 )
-from plimsoll.controller.crd.types import AUTO, FIXED, INPOD, NVML, STAMPED, OnOutOfMemory, Sizing
+from plimsoll.controller.crd.types import (
+    AUTO,
+    ENGINE,
+    FIXED,
+    INPOD,
+    NVML,
+    STAMPED,
+    OnOutOfMemory,
+    Sizing,
+)
 from plimsoll.core.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Absent is Auto: there is no word for it, so that absence has one spelling.
-MODES: Final = (STAMPED, INPOD, FIXED)
+MODES: Final = (STAMPED, INPOD, FIXED, ENGINE)
 PROBES: Final = (NVML, "Torch")
 STATE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32")
 SHRINK: Final = "Shrink"

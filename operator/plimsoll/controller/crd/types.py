@@ -24,6 +24,7 @@ AUTO: Final = "Auto"
 STAMPED: Final = "Stamped"
 INPOD: Final = "InPod"
 FIXED: Final = "Fixed"
+ENGINE: Final = "Engine"
 
 NVML: Final = "NVML"
 

@@ -41,8 +41,9 @@ class Stamp:
     tell them all (JSON keys of ``Pinned``), ``kv_bytes`` is the pool of one rank, ``gpu`` and
     ``model_digest`` are what the guard compares with. ``transport`` is set in place of all numbers
     where each pod measures its own (InPod), ``remeasures`` where such a pod also measures again when
-    its engine ended badly, ``extra_reserve`` are bytes that it leaves free beside the user's. Unset
-    they leave a template's hash as it was.
+    its engine ended badly, ``extra_reserve`` are bytes that it leaves free beside the user's.
+    ``unpinned`` is set where the engine sizes itself (mode Engine). Unset they leave a template's
+    hash as it was.
     """
 
     max_total_token_num: int | None = None
@@ -59,6 +60,7 @@ class Stamp:
     transport: str | None = None
     remeasures: bool | None = None
     extra_reserve: int | None = None
+    unpinned: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.crd import FIXED, STAMPED, sizing_request
+from plimsoll.controller.crd import ENGINE, FIXED, STAMPED, sizing_request
 
 if TYPE_CHECKING:
     from plimsoll.controller.crd.types import InferenceServer
@@ -58,7 +58,7 @@ def sizing_key(server: InferenceServer) -> str:
         {
             # Auto and InPod ask the same question as Stamped, on another way; and the word was
             # in the key before there were others.
-            "mode": FIXED if spec.sizing.mode == FIXED else STAMPED,
+            "mode": spec.sizing.mode if spec.sizing.mode in {FIXED, ENGINE} else STAMPED,
             "request": request_of(server),
             "model": [spec.model.claim_name, spec.model.sub_path, spec.model.file],
             "resource": spec.accelerator.resource,

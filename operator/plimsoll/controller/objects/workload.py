@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import sizing_request
 from plimsoll.controller.crd.types import WITH_OPERATOR
-from plimsoll.controller.objects import inpod, names, versions
+from plimsoll.controller.objects import drain, inpod, names, versions
 from plimsoll.controller.objects.context import FREE_FIRST, WRAPPER, BuildContext
 from plimsoll.controller.objects.hashes import sizing_key
 from plimsoll.controller.objects.labels import owner_reference, selector, server_labels
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 # A rollout may take two starts (the guard's refusal, a smaller pool) and an image pull.
 PULL_SECONDS: Final = 600
-# Seconds between "no longer an endpoint" and SIGTERM; clients follow endpoints with a delay.
-PRE_STOP_SECONDS: Final = 5
 PROBE_PERIOD: Final = 2
 
 # Start-up budget: 10 minutes for weights up to 15 GB, 30 minutes from 200 GB, linear between.
@@ -200,7 +198,7 @@ def _pod_spec(
     )
     return {
         **pod_base(server, stamp.pin),
-        "terminationGracePeriodSeconds": server.spec.rollout.drain_seconds + PRE_STOP_SECONDS,
+        "terminationGracePeriodSeconds": drain.grace_seconds(server),
         # The last init container: the kubelet keeps the record of that one only, so it is not run
         # again when the server container restarts.
         "initContainers": [guard],
@@ -211,21 +209,19 @@ def _pod_spec(
 def guard_env(stamp: Stamp, version: int) -> list[dict[str, str]]:
     """What the guard compares the device with; since version 2 it may refuse.
 
-    A number of the user's own (mode Fixed, no ``gpu``) is looked at and never refused.
+    A number of the user's own, or the engine's own choice, is looked at and never refused.
     """
-    entries = {"PLIMSOLL_STAMPED_TOKENS": stamp.max_total_token_num}
-    texts = {key: str(value) for key, value in entries.items() if value is not None}
-    if version > versions.FIRST and stamp.gpu is not None:
-        texts["PLIMSOLL_GUARD"] = "Refuse"
-        texts["PLIMSOLL_STAMPED_CLASS"] = json.dumps(
-            dict(stamp.gpu), sort_keys=True, separators=(",", ":")
-        )
-        optional = (
-            ("PLIMSOLL_STAMPED_BYTES", stamp.kv_bytes),
-            ("PLIMSOLL_STAMPED_MODEL", stamp.model_digest),
-        )
-        texts |= {key: str(value) for key, value in optional if value is not None}
-    return [{"name": key, "value": literal(value)} for key, value in texts.items()]
+    found: dict[str, object] = {"PLIMSOLL_STAMPED_TOKENS": stamp.max_total_token_num}
+    if version > versions.FIRST:
+        found["PLIMSOLL_GUARD"] = "Report" if stamp.gpu is None else "Refuse"
+        found["PLIMSOLL_STAMPED_BYTES"] = stamp.kv_bytes
+        found["PLIMSOLL_STAMPED_MODEL"] = stamp.model_digest
+        if stamp.gpu is not None:
+            found["PLIMSOLL_STAMPED_CLASS"] = json.dumps(
+                dict(stamp.gpu), sort_keys=True, separators=(",", ":")
+            )
+    given = {key: str(value) for key, value in found.items() if value is not None}
+    return [{"name": key, "value": literal(value)} for key, value in given.items()]
 
 
 def _server_container(server: InferenceServer, stamp: Stamp, version: int) -> dict[str, Any]:
@@ -254,7 +250,9 @@ def _server_container(server: InferenceServer, stamp: Stamp, version: int) -> di
         },
         # No liveness probe: it would kill a server that is busy with one long prefill.
         "readinessProbe": {**health, "periodSeconds": 5, "failureThreshold": 3},
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "lifecycle": drain.sleeping()
+        if version == versions.FIRST
+        else drain.draining(server, server_port(server)),
         # The last lines of the log then become the reason in the condition.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": _mounts(server, stamp),
@@ -292,6 +290,8 @@ def _entry_point(server: InferenceServer, stamp: Stamp) -> Mapping[str, list[str
 
 def server_args(server: InferenceServer, stamp: Stamp) -> list[str]:
     """The engine's arguments: what it serves, what the user adds, what Plimsoll pins."""
+    if stamp.unpinned:
+        return [literal(word) for word in _own_words(server, stamp)]
     engine = lookup(server.spec.engine.type)
     pinned = engine.pinned_args(pinned_numbers(stamp), sizing_request(server))
     return [literal(word) for word in (*_own_words(server, stamp), *engine.argv(pinned))]
@@ -325,7 +325,7 @@ def pinned_numbers(stamp: Stamp) -> Pinned:
 def server_env(server: InferenceServer, stamp: Stamp, version: int) -> list[dict[str, Any]]:
     """The engine's environment: the user's entries, then what Plimsoll pins there."""
     user = [_env(entry) for entry in server.spec.engine.env]
-    if version == versions.FIRST:
+    if version == versions.FIRST or stamp.unpinned:
         return user
     if stamp.transport is not None:
         return [*user, *inpod.env(server, stamp.transport)]

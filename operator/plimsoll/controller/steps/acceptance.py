@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from plimsoll.controller.crd import sizing_request
+from plimsoll.controller.crd import ENGINE, sizing_request
 from plimsoll.controller.status import ACCEPTED, FALSE, TRUE, Condition, sentence
 from plimsoll.core.engines import lookup
 from plimsoll.core.errors import BadArgument, PlimsollError
@@ -40,7 +40,12 @@ def engine_is_known(observed: Observed) -> Condition | None:
 
 
 def arguments_are_allowed(observed: Observed) -> Condition | None:
-    """No argument or environment name is one that Plimsoll itself must set."""
+    """No argument or environment name is one that Plimsoll itself must set.
+
+    In mode Engine it sets none of them.
+    """
+    if observed.server is not None and observed.server.spec.sizing.mode == ENGINE:
+        return None
     return _engine_error(
         observed,
         lambda server: lookup(server.spec.engine.type).check_args(

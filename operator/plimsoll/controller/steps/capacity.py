@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 MEASURED: Final = "Measured"
 IN_POD: Final = "InPod"
-MEASURED_SOURCES: Final = frozenset({MEASURED, IN_POD})
+ENGINES_OWN: Final = "Engine"
+MEASURED_SOURCES: Final = frozenset({MEASURED, IN_POD, ENGINES_OWN})
 USER_PROVIDED: Final = "UserProvided"
 
 

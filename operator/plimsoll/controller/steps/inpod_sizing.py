@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from plimsoll.controller.crd.types import InferenceServer
+    from plimsoll.controller.objects import Stamp
     from plimsoll.controller.observed import Observed
     from plimsoll.controller.steps.mode import InPod
 
@@ -57,16 +58,17 @@ def found_capacity(
     observed: Observed,
     server: InferenceServer,
     stored: Mapping[str, Any] | None,
-    chosen: InPod,
+    stamp: Stamp,
     now: datetime,
+    source: str = capacities.IN_POD,
 ) -> dict[str, Any] | None:
     """The least of what the servers of this template have measured, in the form of the status.
 
     A stored number stays while it is the same, so that the status is not written on every pass.
     """
-    _, fingerprint = version_to_render(server, chosen.stamp, observed.deployment)
+    _, fingerprint = version_to_render(server, stamp, observed.deployment)
     reports = _reports(survey(observed, fingerprint).current)
-    kept = dict(stored) if stored is not None and stored["source"] == capacities.IN_POD else None
+    kept = dict(stored) if stored is not None and stored["source"] == source else None
     if not reports:
         return kept
     pod, least = min(reports, key=lambda pair: pair[1].max_total_token_num)
@@ -81,7 +83,7 @@ def found_capacity(
         at=timestamp(now),
     )
     more = {"shrinkSteps": steps} if steps else {}
-    return {**fresh, "source": capacities.IN_POD, **more}
+    return {**fresh, "source": source, **more}
 
 
 def classes(observed: Observed, fingerprint: str | None) -> list[dict[str, Any]]:

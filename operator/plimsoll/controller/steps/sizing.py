@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.actions import Action, Create, Delete, EventNote, delete_pod
-from plimsoll.controller.crd.types import FIXED, INPOD, STAMPED
+from plimsoll.controller.crd.types import ENGINE, FIXED, INPOD, STAMPED
 from plimsoll.controller.objects import Stamp, request_hash, sizing_pod
 from plimsoll.controller.objects.names import sizing_pod_name
 from plimsoll.controller.objects.pod import model_path
@@ -104,6 +104,8 @@ def size(
     if server.spec.sizing.mode == FIXED:
         return _given(server)
     stored = capacities.answer_in(server, observed.status)
+    if server.spec.sizing.mode == ENGINE:
+        return _left_to_the_engine(observed, server, stored, now)
     chosen = in_pod(observed, server, stored, context, now)
     if chosen is not None:
         return _in_pod(observed, server, stored, chosen, now)
@@ -122,7 +124,7 @@ def _in_pod(
     now: datetime,
 ) -> Sizing:
     """Each server measures for itself; what they found is shown, and kept for the next rollout."""
-    capacity = inpod_sizing.found_capacity(observed, server, stored, chosen, now)
+    capacity = inpod_sizing.found_capacity(observed, server, stored, chosen.stamp, now)
     before = (observed.status.get("effective") or {}).get("mode")
     note = EventNote(
         "Normal", "SizingModeSwitched", f"Each server measures for itself, because {chosen.why}."
@@ -134,6 +136,30 @@ def _in_pod(
         stamp=chosen.stamp,
         mode=INPOD,
     )
+
+
+def _left_to_the_engine(
+    observed: Observed, server: InferenceServer, stored: Mapping[str, Any] | None, now: datetime
+) -> Sizing:
+    """The engine sizes itself; the pods' own sizers say what it should come to."""
+    stamp = Stamp(unpinned=True)
+    capacity = inpod_sizing.found_capacity(
+        observed, server, stored, stamp, now, capacities.ENGINES_OWN
+    )
+    return Sizing(
+        conditions=(
+            Condition(MODEL_READY, TRUE, "Resolved", "The engine checks the model as it starts."),
+            Condition(CAPACITY_AVAILABLE, TRUE, "Scheduled", "No sizing pod is needed."),
+            Condition(
+                SIZED, TRUE, "EngineSized",
+                "The engine sizes its own KV cache, as spec.sizing.mode says; condition "
+                "CapacityVerified compares it with what Plimsoll predicts.",
+            ),
+        ),
+        capacity=capacity,
+        stamp=stamp,
+        mode=ENGINE,
+    )  # fmt: skip
 
 
 def _in_pod_impossible(server: InferenceServer) -> Sizing:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.status import CAPACITY_VERIFIED, FALSE, TRUE, UNKNOWN, Condition
 from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.capacity import ENGINES_OWN, IN_POD
+from plimsoll.controller.steps.survey import guard_outcome
 from plimsoll.core.drift import Stamped, Verdict, judge
+from plimsoll.core.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.observed import Observed
     from plimsoll.controller.steps.survey import Survey
+    from plimsoll.core.drift import PodReading
 
 _STATUS: Final[Mapping[bool | None, str]] = {True: TRUE, False: FALSE, None: UNKNOWN}
 
@@ -29,22 +34,49 @@ def verify(
         capacity: what was stamped.
         pods: the server pods, by the wanted template.
     """
-    current = {podstate.uid(pod) for pod in pods.current if podstate.is_ready(pod)}
-    readings = [reading for reading in observed.readings if reading.uid in current]
-    return judge(stamped_of(server, capacity), readings) if readings else None
+    own = capacity.get("source") == IN_POD
+    by_tokens: dict[int | None, list[PodReading]] = {}
+    told = {reading.uid: reading for reading in observed.readings}
+    for pod in pods.current:
+        reading = told.get(podstate.uid(pod))
+        if reading is None or not podstate.is_ready(pod):
+            continue
+        outcome = guard_outcome(pod) if own else None
+        tokens = outcome.max_total_token_num if isinstance(outcome, Report) else None
+        by_tokens.setdefault(tokens, []).append(reading)
+    verdicts = [
+        judge(stamped_of(server, capacity, tokens), readings)
+        for tokens, readings in by_tokens.items()
+    ]
+    return max(verdicts, key=_distance, default=None)
 
 
-def stamped_of(server: InferenceServer, capacity: Mapping[str, Any]) -> Stamped:
-    """The stored capacity as the comparison takes it."""
+def _distance(verdict: Verdict) -> Decimal:
+    """How far off; what could not be compared is less telling than what could."""
+    return Decimal(-1) if verdict.drift_percent is None else abs(verdict.drift_percent)
+
+
+def stamped_of(
+    server: InferenceServer, capacity: Mapping[str, Any], tokens: int | None = None
+) -> Stamped:
+    """The stored capacity as the comparison takes it.
+
+    Args:
+        server: the resource.
+        capacity: what was stamped.
+        tokens: the number of pods that measured for themselves; None: the stored one.
+    """
     pinned = capacity.get("pinned") or {}
+    same = tokens is None or tokens == capacity.get("maxTotalTokenNum")
     return Stamped(
         engine=server.spec.engine.type,
-        tokens=capacity.get("maxTotalTokenNum"),
-        blocks=capacity.get("blocks"),
+        tokens=capacity.get("maxTotalTokenNum") if tokens is None else tokens,
+        blocks=capacity.get("blocks") if same else None,
         block_tokens=capacity.get("blockTokens") or pinned.get("blockTokens"),
-        kv_bytes=pinned.get("kvCacheBytes") or capacity.get("kvCacheBytes"),
+        kv_bytes=(pinned.get("kvCacheBytes") or capacity.get("kvCacheBytes")) if same else None,
         meaning=capacity.get("tokenMeaning", "AllLayersFull"),
         granule=capacity.get("granule", 1),
+        predicted=capacity.get("source") == ENGINES_OWN,
     )
 
 
