@@ -50,14 +50,25 @@ def render() -> dict[str, Any]:
     body["metadata"]["generation"] = 1
     server = parse(body)
     answer = fit(LLAMA_8B, None, H100, sizing_request(server))
-    pinned = answer.pinned()
+    assert answer.budget is not None
+    assert answer.allocation is not None
+    pinned, chosen = answer.pinned(), answer.allocation.pinned
     stamp = Stamp(
-        max_total_token_num=pinned.max_total_token_num or 0,
+        max_total_token_num=pinned.max_total_token_num,
         max_sequences=pinned.max_sequences,
         context_length=pinned.context_length,
         prefill_tokens=pinned.prefill_tokens,
-        weight_bytes=answer.budget.weights if answer.budget else None,
+        weight_bytes=answer.budget.weights,
         pin=Pin("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"),
+        pinned=chosen.to_mapping() if chosen else None,
+        gpu={
+            "product": H100.product,
+            "totalBytes": H100.nvml_total,
+            "mig": H100.mig,
+            "sharing": H100.sharing,
+            "count": H100.count,
+        },
+        model_digest="sha256:" + "0" * 64,
     )
     context = BuildContext("ghcr.io/plimsoll-dev/sizer:0.1.0", "IfNotPresent")
     return deployment(server, stamp, context)
