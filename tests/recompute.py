@@ -88,7 +88,8 @@ def parse(text: str) -> dict[str, Any]:
         raise Wrong("the end marker is missing")
     if "error" in document:
         raise Wrong(f"the sizing failed: {document['error']}")
-    odd = (set(document) - {"pinned"}) ^ KEYS  # only engines that pin more than four numbers have it
+    # Only engines that pin more than four numbers have the one, only a probe of CUDA the other.
+    odd = (set(document) - {"pinned", "cuda"}) ^ KEYS
     if odd:
         raise Wrong(f"keys missing or too many: {sorted(odd)}")
     if set(document["budget"]) != BUDGET_KEYS or set(document["perToken"]) != {"kvBytesPerRank"}:

@@ -16,10 +16,18 @@ from plimsoll.core.engines.base import Pinned
 from plimsoll.core.errors import ResultInvalid
 from plimsoll.core.plausible import Claim, check, token_limit
 from plimsoll.core.strict import MAX_BYTES, MAX_DEVICES, MAX_TEXT, Reader, parse
-from plimsoll.core.terms import RESERVE_TERMS, Budget, DeviceClass, read_budget, read_class
+from plimsoll.core.terms import (
+    RESERVE_TERMS,
+    Budget,
+    CudaMemory,
+    DeviceClass,
+    read_budget,
+    read_class,
+    read_cuda,
+)
 
 __all__ = [
-    "CONFIDENCES", "END", "RESERVE_TERMS", "SCHEMA", "TOKEN_MEANINGS", "Budget", "DeviceClass",
+    "CONFIDENCES", "END", "RESERVE_TERMS", "SCHEMA", "TOKEN_MEANINGS", "Budget", "CudaMemory", "DeviceClass",
     "Failure", "Report", "decode", "encode", "is_model_file", "token_limit",
 ]  # fmt: skip
 
@@ -43,7 +51,7 @@ class Report:
 
     ``model_file`` is the file that was sized, relative to the model folder; None for whole folders.
     ``pinned`` holds what becomes flags where that is more, or other, than tokens, sequences, context
-    and prefill; None where it is those four.
+    and prefill; None where it is those four. ``cuda`` is what CUDA itself said, where it was asked.
     """
 
     pod_uid: str
@@ -65,6 +73,7 @@ class Report:
     confidence: str
     model_file: str | None = None
     pinned: Pinned | None = None
+    cuda: CudaMemory | None = None
 
     def all_pinned(self) -> Pinned:
         """What ``Engine.pinned_args`` and ``pinned_env`` take: ``pinned``, else the four numbers."""
@@ -191,7 +200,7 @@ _REPORT_KEYS: Final = frozenset(
         *("maxSequences", "contextLength", "prefillTokens", "modelFile", "confidence", "end"),
     )
 )
-_OPTIONAL_KEYS: Final = frozenset({"pinned"})
+_OPTIONAL_KEYS: Final = frozenset({"pinned", "cuda"})
 _FAILURE_KEYS: Final = frozenset((*_HEAD_KEYS, "error", "end"))
 
 
@@ -216,6 +225,7 @@ def _report_document(report: Report) -> dict[str, Any]:
         "contextLength": report.context_length,
         "prefillTokens": report.prefill_tokens,
         **pinned,
+        **({} if report.cuda is None else {"cuda": report.cuda.to_dict()}),
         "modelFile": report.model_file,
         "confidence": report.confidence,
         "end": END,
@@ -254,6 +264,7 @@ def _clean(text: str | None) -> str | None:
 def _read_report(reader: Reader) -> Report:
     per_token = reader.child("perToken")
     per_token.keys(frozenset({"kvBytesPerRank"}))
+    budget = read_budget(reader.child("budget"))
     report = Report(
         pod_uid=reader.text("podUID"),
         request_hash=reader.text("requestHash"),
@@ -262,7 +273,7 @@ def _read_report(reader: Reader) -> Report:
         driver=reader.text("driver"),
         devices=reader.texts("devices"),
         rank=reader.integer("rank", 0, MAX_DEVICES),
-        budget=read_budget(reader.child("budget")),
+        budget=budget,
         kv_bytes_per_rank=per_token.integer("kvBytesPerRank", 1),
         fixed_pools=reader.integer("fixedPools"),
         granule=reader.integer("granule", 1),
@@ -276,6 +287,7 @@ def _read_report(reader: Reader) -> Report:
         pinned=Pinned.from_mapping(reader.child("pinned").document)
         if "pinned" in reader.document
         else None,
+        cuda=read_cuda(reader.child("cuda"), budget) if "cuda" in reader.document else None,
     )
     check(report.claim())
     return report

@@ -89,6 +89,38 @@ def read_class(reader: Reader) -> DeviceClass:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CudaMemory:
+    """One device as CUDA sees it, in bytes.
+
+    Attributes:
+        total_bytes: Memory of the device: T exactly, where NVML gives it within some MiB.
+        free_bytes: Free beside the context of the process that asked.
+    """
+
+    total_bytes: int
+    free_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON keys of the report."""
+        return {"totalBytes": self.total_bytes, "freeBytes": self.free_bytes}
+
+
+def read_cuda(reader: Reader, budget: Budget) -> CudaMemory:
+    """What CUDA said, for a budget that rests on it.
+
+    Raises:
+        ResultInvalid: A key or a value is not as it must be, or the budget has more memory than that.
+    """
+    reader.keys(frozenset({"totalBytes", "freeBytes"}))
+    found = CudaMemory(reader.integer("totalBytes", 1), reader.integer("freeBytes"))
+    if not max(found.free_bytes, budget.device_total) <= found.total_bytes:
+        raise ResultInvalid(
+            "the result has more memory than CUDA sees on the device", field="cuda.totalBytes"
+        )
+    return found
+
+
 def read_budget(reader: Reader) -> Budget:
     """A budget with room for a pool, whose terms add up.
 

@@ -1,13 +1,13 @@
-"""``python -m plimsoll.sizer size|guard|done|--version``.
+"""``python -m plimsoll.sizer size|guard|copy FOLDER|done|--version``.
 
 ======  =====================================================================================
 exit    meaning (the controller turns it into a condition; design table in docs/architecture.md)
 ======  =====================================================================================
-0       sized; ``done``; ``guard`` that lets the server start, see :mod:`plimsoll.sizer.guard`
+0       sized; copied; ``done``; ``guard`` that lets the server start, see :mod:`plimsoll.sizer.guard`
 1       does not fit
 2       bad model input
 3       unsupported architecture, engine version or layout
-4       NVML failed; worth a retry
+4       NVML, torch or CUDA failed; worth a retry
 5       deadline, wrong call, anything else; worth a retry
 10      guard: too little memory for what was stamped
 11      guard: another class of device or another model than stamped
@@ -26,7 +26,7 @@ from plimsoll import __version__
 if TYPE_CHECKING:
     from typing import Literal
 
-USAGE = "usage: python -m plimsoll.sizer size|guard|done|--version"
+USAGE = "usage: python -m plimsoll.sizer size|guard|copy FOLDER|done|--version"
 EXIT_OTHER = 5
 
 
@@ -41,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         case ["size" | "guard" as mode]:
             return _run(mode)
+        case ["copy", folder]:
+            return _copy(folder)
         case _:
             sys.stderr.write(f"{USAGE}; got {arguments!r}\n")
             return EXIT_OTHER
@@ -57,6 +59,20 @@ def _run(mode: Literal["size", "guard"]) -> int:
 
         traceback.print_exc()
         return 0 if mode == "guard" else EXIT_OTHER
+
+
+def _copy(folder: str) -> int:
+    from pathlib import Path  # noqa: PLC0415 - as above
+
+    from plimsoll.core.errors import PlimsollError  # noqa: PLC0415
+    from plimsoll.sizer.bundle import copy_to  # noqa: PLC0415
+
+    try:
+        copy_to(Path(folder))
+    except PlimsollError as error:
+        sys.stderr.write(f"{error.reason}: {error.message}\n")
+        return error.exit_code
+    return 0
 
 
 if __name__ == "__main__":

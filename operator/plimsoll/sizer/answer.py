@@ -12,6 +12,7 @@ from plimsoll.core.errors import Unsupported
 from plimsoll.core.sharing import check_sharing, check_slices, within
 from plimsoll.sizer.guard import READ_SECONDS
 from plimsoll.sizer.nvml import DriverReading, given_uuids, read_driver
+from plimsoll.sizer.probe import ask_torch
 from plimsoll.sizer.settings import TOKENS_KEY
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from plimsoll.checkpoint import Checkpoint
     from plimsoll.core.answer import Fit
-    from plimsoll.core.report import Report
+    from plimsoll.core.report import CudaMemory, Report
     from plimsoll.sizer.progress import Progress
     from plimsoll.sizer.settings import Outputs, Settings
 
@@ -54,12 +55,20 @@ def answer(
     check_model(model, settings, progress)
     look = measure if settings.inpod is None else measure_settled
     result = look(model, settings, progress, clock=clock, sleep=sleep)
-    report = result.report(
-        pod_uid=outputs.pod_uid,
-        request_hash=outputs.request_hash,
-        model_digest=model.digest,
-    )
+    report = report_of(result, outputs, model, progress)
     return report, env_values(result, report.max_total_token_num, settings)
+
+
+def report_of(result: Fit, outputs: Outputs, model: Checkpoint, progress: Progress) -> Report:
+    """The result as the termination message carries it.
+
+    Raises:
+        PlimsollError: As ``Fit.report``.
+    """
+    report = result.report(
+        pod_uid=outputs.pod_uid, request_hash=outputs.request_hash, model_digest=model.digest
+    )
+    return replace(report, cuda=progress.cuda)
 
 
 def env_values(result: Fit, tokens: int, settings: Settings) -> dict[str, str]:
@@ -115,12 +124,18 @@ def measure(
             clock=clock,
             sleep=sleep,
         )
-        budget = settings.request.memory_budget
-        device = within(replace(smallest(reading), sharing=settings.sharing), budget)
+        device = replace(smallest(reading), sharing=settings.sharing)
         progress.driver, progress.devices = reading.driver, reading.devices
         progress.device_class = device.device_class()
         check_slices(device, settings.request)
+    # Once: a device's total does not change between readings.
+    if settings.probe == "Torch" and progress.cuda is None:
+        with progress.timed("torch", "asking torch for the memory of the devices"):
+            progress.cuda = ask_torch(settings.device_count)
     with progress.timed("compute", "computing the budget"):
+        budget = settings.request.memory_budget
+        device = replace(smallest(reading, progress.cuda), sharing=settings.sharing)
+        device = within(device, budget)
         result = checkpoint.fit_checkpoint(model, device, settings.request)
         progress.warnings = result.warnings
         check_sharing(device, budget, settings.request.engine_type, result.spec)
@@ -164,16 +179,21 @@ def measure_settled(
         sleep(READ_SECONDS)
 
 
-def smallest(reading: DriverReading) -> Device:
+def smallest(reading: DriverReading, cuda: CudaMemory | None = None) -> Device:
     """The device to size for: each term the least of all, for ranks are alike and the fullest decides.
 
     Total and free may come from two devices; that errs to the safe side. Devices of several products
     are one class of their own, never taken for either product.
+
+    Args:
+        reading: What NVML says.
+        cuda: What CUDA says; its total is exact. Free memory is NVML's: CUDA's is less a context of its own.
     """
     devices = reading.devices
     products = sorted({device.product for device in devices})
     profiles = sorted({device.mig or "none" for device in devices})
-    total = min(device.usable for device in devices)
+    total = min(device.usable if cuda is None else device.total for device in devices)
+    total = total if cuda is None else min(total, cuda.total_bytes)
     return Device(
         product=" + ".join(products),
         total=total,

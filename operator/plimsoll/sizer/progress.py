@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plimsoll.core.report import DeviceClass
+    from plimsoll.core.report import CudaMemory, DeviceClass
     from plimsoll.sizer.nvml import DeviceMemory
 
 
@@ -25,6 +25,7 @@ class Progress:
         driver: once NVML has answered.
         devices: as measured.
         device_class: kind of the devices.
+        cuda: what CUDA itself said, where it was asked.
         warnings: sentences of the arithmetic for people.
     """
 
@@ -35,6 +36,7 @@ class Progress:
     driver: str | None = None
     devices: tuple[DeviceMemory, ...] = ()
     device_class: DeviceClass | None = None
+    cuda: CudaMemory | None = None
     warnings: tuple[str, ...] = ()
 
     @contextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from plimsoll.core.errors import MeasurementFailed, PlimsollError
 from plimsoll.core.report import Failure, Report, encode
 from plimsoll.sizer import emit, guard
-from plimsoll.sizer.answer import answer, check_model, measure, read_model
+from plimsoll.sizer.answer import answer, check_model, measure, read_model, report_of
 from plimsoll.sizer.deadline import Deadline
 from plimsoll.sizer.progress import Progress
 from plimsoll.sizer.settings import TOKENS_KEY, Outputs, Settings, read_outputs, read_settings
@@ -112,9 +112,7 @@ def _guard(
     )
     extra = decision.look.comparison.document() | {"reads": decision.reads}
     try:
-        outcome: Report | Failure = decision.look.fit.report(
-            pod_uid=outputs.pod_uid, request_hash=outputs.request_hash, model_digest=model.digest
-        )
+        outcome: Report | Failure = report_of(decision.look.fit, outputs, model, progress)
     except PlimsollError as error:
         outcome = reporter.failure(error)
     if decision.exit_code == 0 and stamp.tokens is None and isinstance(outcome, Report):

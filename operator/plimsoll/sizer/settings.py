@@ -24,6 +24,7 @@ DEFAULT_TERMINATION_LOG = "/dev/termination-log"
 DEFAULT_NVML_WAIT = 60.0  # seconds; a driver container restarting takes tens of seconds
 DEFAULT_SETTLE = 60.0  # seconds; a predecessor in its grace period has stopped serving long before
 DEFAULT_DEADLINE = 300.0  # seconds; a healthy run takes well under one
+PROBES = ("NVML", "Torch")
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,99}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}")
@@ -74,6 +75,7 @@ class Settings:
         visible_devices: the container runtime's ``NVIDIA_VISIBLE_DEVICES``, None when not set.
         nvml_wait: seconds to go on asking a driver that is not up yet.
         inpod: set where the server's numbers come from this very run, not from its template.
+        probe: who is asked for the devices' total: NVML, or Torch as well (``PLIMSOLL_PROBE``).
         sharing: how the devices are shared with other pods, as far as a container can tell; None: not.
         stamp: what the server was given (guard); empty for a sizing.
         refuses: whether the guard may keep the server from starting (``PLIMSOLL_GUARD=Refuse``).
@@ -87,6 +89,7 @@ class Settings:
     visible_devices: str | None
     nvml_wait: float
     inpod: InPodTemplate | None
+    probe: str
     sharing: str | None
     stamp: Stamp
     refuses: bool
@@ -131,6 +134,7 @@ def read_settings(env: Mapping[str, str], *, guard: bool) -> Settings:
         visible_devices=env.get("NVIDIA_VISIBLE_DEVICES"),
         nvml_wait=_seconds(env, "PLIMSOLL_NVML_WAIT", DEFAULT_NVML_WAIT),
         inpod=_inpod(env),
+        probe=_probe(env),
         sharing=_sharing(env),
         stamp=_stamp(env) if guard else Stamp(),
         refuses=guard and _refuses(env),
@@ -148,6 +152,13 @@ def _inpod(env: Mapping[str, str]) -> InPodTemplate | None:
     return InPodTemplate(*lists) if any(lists) else None
 
 
+def _probe(env: Mapping[str, str]) -> str:
+    text = env.get("PLIMSOLL_PROBE") or PROBES[0]
+    if text not in PROBES:
+        raise _bad("PLIMSOLL_PROBE", text, " or ".join(PROBES))
+    return text
+
+
 def _sharing(env: Mapping[str, str]) -> str | None:
     # NVML shows a container no processes of others, so only what the runtime sets can tell.
     if text := env.get("PLIMSOLL_SHARING"):
@@ -161,8 +172,8 @@ def _sharing(env: Mapping[str, str]) -> str | None:
 
 def _refuses(env: Mapping[str, str]) -> bool:
     text = env.get("PLIMSOLL_GUARD", "")
-    if text not in {"", "Refuse"}:
-        raise _bad("PLIMSOLL_GUARD", text, "Refuse")
+    if text not in {"", "Refuse", "Report"}:
+        raise _bad("PLIMSOLL_GUARD", text, "Refuse or Report")
     return text == "Refuse"
 
 

@@ -15,6 +15,7 @@ from plimsoll.core.errors import ResultInvalid
 from plimsoll.core.report import (
     RESERVE_TERMS,
     Budget,
+    CudaMemory,
     DeviceClass,
     Failure,
     Report,
@@ -158,6 +159,35 @@ def test_what_is_pinned_is_the_object_else_the_four_numbers() -> None:
     assert REPORT.all_pinned() == four
 
 
+ON_CUDA = replace(REPORT, cuda=CudaMemory(BUDGET.device_total, 7))
+
+
+def test_what_cuda_says_survives() -> None:
+    assert read(encode(ON_CUDA)) == ON_CUDA
+    assert set(json.loads(encode(ON_CUDA))) - set(json.loads(encode(REPORT))) == {"cuda"}
+    larger = replace(REPORT, cuda=CudaMemory(BUDGET.device_total + 1, BUDGET.device_total + 1))
+    assert read(encode(larger)) == larger  # a budget may be a part of a device
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        {"totalBytes": BUDGET.device_total},
+        {"totalBytes": BUDGET.device_total, "freeBytes": -1},
+        {"totalBytes": BUDGET.device_total, "freeBytes": "1"},
+        {"totalBytes": BUDGET.device_total, "freeBytes": BUDGET.device_total + 1},
+        {"totalBytes": BUDGET.device_total - 1, "freeBytes": 1},
+        {"totalBytes": BUDGET.device_total, "freeBytes": 1, "more": 1},
+    ],
+)
+def test_forged_words_of_cuda_are_refused(value: object) -> None:
+    document = json.loads(encode(ON_CUDA))
+    document["cuda"] = value
+    assert refuse(json.dumps(document, separators=(",", ":"))).message
+
+
 def test_eight_devices_of_a_tebibyte_fit() -> None:
     most = 1 << 40
     pinned = Pinned(most, 1 << 20, 1 << 30, 1 << 20, most, "0.999", 1 << 12, 1 << 12, "bfloat16")
@@ -169,6 +199,7 @@ def test_eight_devices_of_a_tebibyte_fit() -> None:
         kv_bytes_per_rank=1 << 30, fixed_pools=most, granule=1 << 12, max_total_token_num=most,
         token_meaning="ConcurrencyTimesContext", max_sequences=1 << 20, context_length=1 << 30,
         prefill_tokens=1 << 20, model_file="x" * 200, pinned=pinned,
+        cuda=CudaMemory(most, most),
     )  # fmt: skip
     assert len(encode(large).encode()) <= MAX_BYTES
 
