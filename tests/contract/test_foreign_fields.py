@@ -16,7 +16,7 @@ import pytest
 
 from plimsoll.controller.cluster import DEPLOYMENTS, Conflict
 from plimsoll.controller.kube import KubeCluster, connect
-from plimsoll.controller.objects import deployment, first_difference
+from plimsoll.controller.objects import Stamp, deployment, first_difference
 from plimsoll.controller.objects.foreign import cleaning, foreign_additions
 from tests.unit.controller.api_defaults import defaulted
 from tests.unit.controller.builders import CONTEXT, server
@@ -56,9 +56,9 @@ async def kube(api_cluster: LocalCluster, namespace: str) -> AsyncIterator[KubeC
             await kube.delete(DEPLOYMENTS, namespace, NAME, live["metadata"]["uid"])
 
 
-def made(namespace: str, spec: str = "defaults") -> Object:
+def made(namespace: str, spec: str = "defaults", stamp: Stamp = STAMP) -> Object:
     """What we render, with no replicas and no owner: the garbage collector knows that it is gone."""
-    found = deployment(server(NAME, replicas=0, **SPECS[spec]), STAMP, CONTEXT)
+    found = deployment(server(NAME, replicas=0, **SPECS[spec]), stamp, CONTEXT)
     found["metadata"]["namespace"] = namespace
     del found["metadata"]["ownerReferences"]
     return found
@@ -107,6 +107,16 @@ async def test_what_we_render_comes_back_with_its_defaults_and_nothing_foreign(
     kube: KubeCluster, namespace: str, spec: str
 ) -> None:
     desired = made(namespace, spec)
+    live = await kube.apply(desired)
+    assert live["spec"] == defaulted(desired)["spec"]
+    assert foreign_additions(desired, live) == ()
+
+
+@pytest.mark.parametrize("transport", ["fileKeyRef", "wrapper"])
+async def test_templates_that_measure_in_the_pod_have_nothing_foreign(
+    kube: KubeCluster, namespace: str, transport: str
+) -> None:
+    desired = made(namespace, stamp=Stamp(transport=transport, remeasures=True))
     live = await kube.apply(desired)
     assert live["spec"] == defaulted(desired)["spec"]
     assert foreign_additions(desired, live) == ()

@@ -133,7 +133,7 @@ class Reconciler:
         return changed
 
     async def _patch(self, raw: Mapping[str, Any], patch: Patch) -> bool:
-        """Take out what others added; True when the object changed.
+        """Take out what others added; True when the next pass will see something else.
 
         What is there again in the very answer was added on the way in: by an admission webhook, or
         by the API server itself, of a version whose defaults we do not know. Removing it again and
@@ -159,7 +159,7 @@ class Reconciler:
             )
             logger.warning("%s/%s: %s", *_key(raw), text)
             await self._recorder.record(raw, EventNote("Warning", "ForeignFieldsStay", text))
-        return self._store.put(live)
+        return self._store.put(live) or bool(left)
 
     async def _refresh(self, known: Object) -> None:
         """Bring one child in the store up to date."""

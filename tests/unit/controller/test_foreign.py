@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.controller.objects import Pin, Stamp, deployment, first_difference
+from plimsoll.controller.objects.context import RECREATE_ALL
 from plimsoll.controller.objects.foreign import cleaning, foreign_additions, said
 from tests.unit.controller.api_defaults import defaulted
 from tests.unit.controller.builders import CONTEXT, GPU_LABEL, server
@@ -109,12 +110,17 @@ def test_a_new_template_over_foreign_fields_is_one_change_with_its_own_annotatio
     live = changed(old, ADDITIONS["a sidecar"])
     live["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "x"
     live["spec"]["template"]["metadata"]["labels"]["theirs"] = "y"
-    desired = deployment(server(), Stamp(7, pin=STAMP.pin), CONTEXT)
+    live["spec"]["strategy"] = {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    desired = deployment(server(), Stamp(7, pin=STAMP.pin), CONTEXT, turns=RECREATE_ALL)
     after = cleaned(desired, live)
     metadata = after["spec"]["template"]["metadata"]
     assert metadata["annotations"].pop("kubectl.kubernetes.io/restartedAt") == "x"
     assert metadata["labels"].pop("theirs") == "y"
     assert after["spec"]["template"] == defaulted(desired)["spec"]["template"]
+    assert after["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_our_annotations_come_back_where_all_were_taken() -> None:

@@ -179,9 +179,12 @@ def removal(
     template, have = desired["spec"]["template"], live["spec"]["template"]
     if first_difference({"template": template}, {"template": have}) is None:
         return tuple({"op": "remove", "path": _pointer(found.path)} for found in additions)
+    strategy = desired["spec"]["strategy"]
+    turns = [] if strategy == live["spec"].get("strategy") else [strategy]
     outside = [found for found in additions if found.path[: len(_POD)] != _POD]
     return (
         *({"op": "remove", "path": _pointer(found.path)} for found in outside),
+        *({"op": "add", "path": "/spec/strategy", "value": deepcopy(turn)} for turn in turns),
         *_metadata(template["metadata"], have["metadata"]),
         {"op": "replace", "path": _pointer(_POD), "value": deepcopy(template["spec"])},
     )
