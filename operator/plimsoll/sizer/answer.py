@@ -168,10 +168,11 @@ def measure_settled(
     this device, and the driver needs a second to release its memory.
     """
     start = clock()
-    before: tuple[int, ...] | None = None
+    before: int | None = None
     while True:
         result = measure(model, settings, progress, clock=clock, sleep=sleep)
-        free = tuple(device.free for device in progress.devices)
+        # Of the fullest device, and within the server's budget: neighbours beyond it may go on moving.
+        free = result.device.free if result.device is not None else None
         idle = all(device.usable - device.free < IDLE_BYTES for device in progress.devices)
         if idle or free == before or clock() - start + READ_SECONDS > settings.settle:
             return result
