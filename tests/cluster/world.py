@@ -230,6 +230,7 @@ def server_spec(
     file: str | None = None,
     sizing: Mapping[str, Any] | None = None,
     template: Mapping[str, Any] | None = None,
+    rollout: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The spec of a small llama.cpp server; `node` picks the fake GPU's kind."""
     rendered = dict(template or {})
@@ -249,7 +250,7 @@ def server_spec(
         | dict(engine or {}),
         "replicas": replicas,
         "sizing": dict(sizing or {}),
-        "rollout": {"drainSeconds": 5},
+        "rollout": {"drainSeconds": 5, **(rollout or {})},
         "template": rendered,
     }
 

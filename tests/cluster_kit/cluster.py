@@ -251,6 +251,18 @@ class Cluster:
         )
         write_state(path, gpus, driver=now.driver, fail=now.fail if fail is None else fail)
 
+    def set_connected(self, node: str, *, connected: bool) -> None:
+        """Cut a node off from everything outside it, or end that. Its containers go on running.
+
+        Raises:
+            KitError: the cluster is not up, or has no such node.
+        """
+        record = self.record()
+        names = [each.name for each in record.nodes] if record else []
+        if node not in names:
+            raise KitError(f"cluster {self.name} has no node {node!r}")
+        network.set_connected(self.name, names.index(node), connected=connected)
+
     def _keepers(self) -> dict[str, int]:
         """Return the keeper process of each running node."""
         record = self.record()

@@ -138,7 +138,7 @@ def api_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def gpu_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """Two nodes with fake GPUs: node-a with two of 0.9 GiB, node-b with one of 0.6 GiB."""
+    """Two nodes with fake GPUs: node-a with three of 0.9 GiB, node-b with one of 0.6 GiB."""
     if unsupported() is None:
         with _shown(pytestconfig):
             fill_cache()

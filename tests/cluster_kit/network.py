@@ -116,6 +116,11 @@ def connect_nodes(cluster: str, nodes: tuple[str, ...]) -> None:
             _batch(node_namespace(cluster, node), routes)
 
 
+def set_connected(cluster: str, index: int, *, connected: bool) -> None:
+    """Plug the node with this index into the bridge, or unplug it. Its own addresses and routes stay."""
+    _batch(control_namespace(cluster), f"link set node{index} {'up' if connected else 'down'}\n")
+
+
 def _batch(namespace: Path, commands: str) -> None:
     script = f"ip -batch - <<'END'\n{commands}END\n"
     run(*inside(namespace, "sh", "-c", script))

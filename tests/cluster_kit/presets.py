@@ -7,9 +7,9 @@ DEMO_NODES = (
     Node("node-a", gpus=1, product="ACME-T900-0.9GB", memory=0.9),
     Node("node-b", gpus=1, product="ACME-T600-0.6GB", memory=0.6),
 )
-# Two kinds of GPU, one of them twice, so that tests can move a server and run out of GPUs.
+# Two kinds of GPU, one of them three times, so that tests can scale and move a server and run out of GPUs.
 TEST_NODES = (
-    Node("node-a", gpus=2, product="ACME-T900-0.9GB", memory=0.9),
+    Node("node-a", gpus=3, product="ACME-T900-0.9GB", memory=0.9),
     Node("node-b", gpus=1, product="ACME-T600-0.6GB", memory=0.6),
 )
 PRESETS: dict[str, tuple[Node, ...]] = {"none": (), "demo": DEMO_NODES, "test": TEST_NODES}

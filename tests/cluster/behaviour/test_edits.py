@@ -1,18 +1,20 @@
-"""Edits in the middle of rollouts on GPUs that are all taken."""
+"""Edits that come in the middle of a rollout, or while nothing serves, and GPUs that are all taken."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.behaviour.situation import SMALL, standin
-from tests.cluster.world import NODE_A, wait
+from tests.cluster.world import NODE_A, NODE_B, wait
 
 if TYPE_CHECKING:
     from tests.cluster.behaviour.situation import Situation
 
+SERVERS = "plimsoll.dev/server=smollm2"
+
 
 def edited(mark: str, **spec: Any) -> dict[str, Any]:
-    """Keyword arguments of Tenant.apply: two servers on the two GPUs of one node, with a mark that is rendered."""
+    """Keyword arguments of Tenant.apply: two servers on a node with three GPUs, and a mark that is rendered."""
     return {
         "node": NODE_A,
         "sub_path": SMALL,
@@ -23,10 +25,24 @@ def edited(mark: str, **spec: Any) -> dict[str, Any]:
     }
 
 
+def test_no_free_gpu_and_an_edit(situation: Situation) -> None:
+    """The only GPU of its kind is held by the old server: the new one can start only when that one has left."""
+    tenant, recorder = situation.tenant, situation.recorder
+    tenant.apply(**edited("first", node=NODE_B, replicas=1))
+    tenant.wait_ready(seconds=60)
+    with situation.row(1, "No free GPU, and an edit", promised=0) as row:
+        tenant.apply(**edited("second", node=NODE_B, replicas=1))
+        wait(lambda: len(recorder.templates("smollm2")) == 2, 20, "the new template")
+        situation.look(row, "after the edit", tells=True)
+        tenant.wait_ready(seconds=60)
+        situation.look(row, "at the end")
+        assert len(recorder.pods_made("smollm2")) == 2
+
+
 def test_a_revert_in_mid_rollout(situation: Situation) -> None:
     tenant, recorder = situation.tenant, situation.recorder
     tenant.apply(**edited("first"))
-    tenant.wait_ready()
+    tenant.wait_ready(seconds=60)
     before = set(recorder.pods_made("smollm2"))
     first = recorder.templates("smollm2")[-1]
     with situation.row(2, "A revert in mid-rollout", promised=1) as row:
@@ -35,8 +51,66 @@ def test_a_revert_in_mid_rollout(situation: Situation) -> None:
         situation.look(row, "in mid-rollout", tells=True)
         tenant.apply(**edited("first"))
         situation.look(row, "reverted")
-        tenant.wait_ready()
+        tenant.wait_ready(seconds=60)
         situation.look(row, "at the end")
-    assert recorder.wanted.at(recorder.now)["smollm2"].generation == first
-    serving = {p["metadata"]["name"] for p in tenant.pods("plimsoll.dev/server=smollm2")}
-    assert before & serving, "the pod that served all the time was replaced for nothing"
+        assert recorder.templates("smollm2")[-1] == first
+        serving = {p["metadata"]["name"] for p in tenant.pods(SERVERS)}
+        assert before & serving, "the pod that served all the time was replaced for nothing"
+
+
+def test_three_quick_edits(situation: Situation) -> None:
+    """Only the last one counts: no server of the edits between is waited for, and nothing of them stays."""
+    tenant, recorder = situation.tenant, situation.recorder
+    tenant.apply(**edited("first"))
+    tenant.wait_ready(seconds=60)
+    with situation.row(3, "Three quick edits", promised=1) as row:
+        for mark in ("second", "third", "fourth"):
+            tenant.apply(**edited(mark))
+            _wait_template(situation, mark)
+        situation.look(row, "after the third edit", tells=True)
+        tenant.wait_ready(seconds=90)
+        situation.look(row, "at the end")
+        pods = [p for p in tenant.pods(SERVERS) if "deletionTimestamp" not in p["metadata"]]
+        assert {p["metadata"]["annotations"]["example.com/edit"] for p in pods} == {"fourth"}
+        assert len(recorder.templates("smollm2")) == 4
+
+
+def test_broken_pods_and_an_edit_that_cures_them(situation: Situation) -> None:
+    """Every GPU of the kind is held by a server that crashes: the cure does not wait for it to become ready."""
+    tenant, recorder = situation.tenant, situation.recorder
+    broken = standin(CRASH="exit", CRASH_STARTS="*")
+    cured = standin(CRASH="exit", CRASH_STARTS="99")
+    tenant.apply(node=NODE_B, sub_path=SMALL, engine=broken)
+    tenant.wait_condition("Available", "False", "CrashLoop", seconds=60)
+    with situation.row(4, "Broken old pods, and an edit that cures", promised=0) as row:
+        situation.look(row, "before the edit", tells=True)
+        tenant.apply(node=NODE_B, sub_path=SMALL, engine=cured)
+        tenant.wait_ready(seconds=60)
+        situation.look(row, "at the end")
+        assert len(recorder.pods_made("smollm2")) == 2
+
+
+def test_an_engine_that_never_becomes_ready(situation: Situation) -> None:
+    """The rollout stops with its deadline and says so; the old server serves on, and the way back is an edit."""
+    tenant = situation.tenant
+    patience = {"progressDeadlineSeconds": 20}
+    tenant.apply(**edited("good", engine=standin(NEVER_READY=0), rollout=patience))
+    tenant.wait_ready(seconds=60)
+    with situation.row(15, "An engine that never becomes ready", promised=1) as row:
+        tenant.apply(**edited("bad", engine=standin(NEVER_READY=1), rollout=patience))
+        tenant.wait_condition("RolledOut", "False", "ProgressDeadlineExceeded", seconds=60)
+        assert tenant.condition("Stalled")["status"] == "True"
+        situation.look(row, "its deadline is over", tells=True)
+        tenant.apply(**edited("good", engine=standin(NEVER_READY=0), rollout=patience))
+        tenant.wait_ready(seconds=60)
+        situation.look(row, "reverted")
+
+
+def _wait_template(situation: Situation, mark: str) -> None:
+    """Wait until the Deployment carries the mark."""
+
+    def written() -> bool:
+        template = (situation.tenant.deployment() or {})["spec"]["template"]["metadata"]
+        return bool(template["annotations"].get("example.com/edit") == mark)
+
+    wait(written, 20, f"the template of the {mark} spec", situation.recorder.story)
