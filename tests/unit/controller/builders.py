@@ -136,10 +136,10 @@ def asked(pod: dict[str, Any], name: str) -> str:
     return str(value)
 
 
-def born(pod: dict[str, Any], uid: str = "uid-of-pod") -> dict[str, Any]:
-    """The pod as stored: with a UID and no status worth reading."""
+def born(pod: dict[str, Any], uid: str = "uid-of-pod", *, at: datetime = NOW) -> dict[str, Any]:
+    """The pod as stored: with a UID, the time of its creation and no status worth reading."""
     found = copy.deepcopy(pod)
-    found["metadata"]["uid"] = uid
+    found["metadata"] |= {"uid": uid, "creationTimestamp": timestamp(at)}
     found["status"] = {"phase": "Pending"}
     return found
 

@@ -6,17 +6,15 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.controller.objects import Pin, Stamp, deployment, request_hash, service, sizing_pod
+from plimsoll.controller.actions import Patch
+from plimsoll.controller.objects import Stamp, deployment, request_hash, service, sizing_pod
 from plimsoll.controller.observed import Observed, observe_from
-from plimsoll.controller.plan import Delete, Plan, plan
+from plimsoll.controller.plan import Action, Delete, Plan, plan
+from plimsoll.controller.steps.capacity import stamp_of
 from tests.unit.controller.builders import (
     CONTEXT,
     FAILURE,
-    GPU_LABEL,
     NOW,
-    PRODUCT,
-    REPORT,
-    TOKENS,
     body,
     born,
     ended,
@@ -59,16 +57,14 @@ def sized_status(labels: dict[str, str] | None = None, **spec: Any) -> dict[str,
     return after(observe_from(body(**spec), pods=[pod], node=node(**(labels or {}))))
 
 
-def stamp(pin: Pin | None = None) -> Stamp:
+def stamp(**spec: Any) -> Stamp:
     """What that result puts into the template."""
-    return Stamp(
-        TOKENS, 256, 131072, 8192, REPORT.budget.weights, None, pin or Pin(GPU_LABEL, PRODUCT)
-    )
+    return stamp_of(server(**spec), sized_status(**spec)["capacity"])
 
 
 def child(**spec: Any) -> dict[str, Any]:
     """The Deployment of a measured server, as stored."""
-    return stored(deployment(server(**spec), stamp(), CONTEXT))
+    return stored(deployment(server(**spec), stamp(**spec), CONTEXT))
 
 
 def serving(*, ready: bool = True, status: dict[str, Any] | None = None, **spec: Any) -> Observed:
@@ -109,12 +105,14 @@ def text(made: Plan, kind: str) -> str:
 
 def writes(made: Plan) -> list[str]:
     """The writes, one word and one name each."""
-    return [
-        f"delete {action.kind} {action.uid}"
-        if isinstance(action, Delete)
-        else f"{type(action).__name__.lower()} {action.obj['kind']} {action.obj['metadata']['name']}"
-        for action in made.actions
-    ]
+    return [_said(action) for action in made.actions]
+
+
+def _said(action: Action) -> str:
+    if isinstance(action, Delete):
+        return f"delete {action.kind} {action.uid}"
+    obj = action.live if isinstance(action, Patch) else action.obj
+    return f"{type(action).__name__.lower()} {obj['kind']} {obj['metadata']['name']}"
 
 
 SZ = f"llama-sz-{request_hash(server(), CONTEXT)[:7]}"
@@ -176,7 +174,8 @@ def well_formed(made: Plan) -> None:
     all_true = all(found[kind]["status"] == "True" for kind in ladder)
     assert (found["Ready"]["status"] == "True") is all_true
     assert ". " not in found["Ready"]["message"]  # it is one sentence
-    assert found.keys() - {*ladder, "Ready"} <= {"Reconciling", "Stalled"}
+    beside = {"CapacityVerified", "UpdateAvailable", "Degraded"}
+    assert found.keys() - {*ladder, "Ready"} - beside <= {"Reconciling", "Stalled"}
     assert ("Reconciling" in found) + ("Stalled" in found) == (0 if all_true else 1)
     assert not re.search(r"(node|pod|on|in) None", str([c["message"] for c in found.values()]))
     assert "null" not in repr(made.status)

@@ -217,7 +217,7 @@ def test_deployment() -> None:
         "type": "RollingUpdate",
         "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
     }
-    assert spec["progressDeadlineSeconds"] == 3600
+    assert spec["progressDeadlineSeconds"] == 2 * 660 + 600
     pod = spec["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] == 305
     (sizer,), (engine,) = pod["initContainers"], pod["containers"]
@@ -225,7 +225,8 @@ def test_deployment() -> None:
     assert {"name": "PLIMSOLL_STAMPED_TOKENS", "value": "409600"} in sizer["env"]
     assert {"name": "PLIMSOLL_REQUEST_HASH", "value": sizing_key(server())} in sizer["env"]
     assert engine["ports"][0]["containerPort"] == 8000
-    assert engine["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+    # 295 s of the drain time: the engine has ten for ending.
+    assert "time.monotonic()+290\n" in engine["lifecycle"]["preStop"]["exec"]["command"][3]
     assert engine["readinessProbe"]["httpGet"] == engine["startupProbe"]["httpGet"]
     assert (
         engine["startupProbe"]["failureThreshold"] * engine["startupProbe"]["periodSeconds"] >= 600

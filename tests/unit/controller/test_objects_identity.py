@@ -75,7 +75,8 @@ def test_fingerprints_of_an_unchanged_resource_never_change() -> None:
     Do not edit the texts; make new fields absent when unset instead (objects/hashes.py, digest).
     """
     assert sizing_key(server()) == "718004ccfd5cb726f62b70e1c47c4246791e0eac"
-    assert inputs_hash(server(), STAMP) == "9a5784447c27040453fd0ce21906e3d3d5068854"
+    assert inputs_hash(server(), STAMP, 1) == "9a5784447c27040453fd0ce21906e3d3d5068854"
+    assert inputs_hash(server(), STAMP, 2) == "bb46821db284f7026001e3c467071b45853f24cf"
 
 
 def test_upgrade_of_the_operator_changes_no_running_server() -> None:

@@ -205,11 +205,18 @@ def test_a_changed_argument_is_put_right_and_the_reason_told() -> None:
 
 
 def test_operator_upgrade_is_no_news_to_a_running_server() -> None:
-    """Another sizer image asks no GPU, writes no child, and changes no status."""
+    """Another sizer image asks no GPU, writes no child, and is told in one condition."""
     newer = replace(
         CONTEXT, sizer_image="ghcr.io/plimsoll-dev/sizer:0.2.0", sizer_pull_policy="Always"
     )
-    assert plan(converged(), newer, NOW) == Plan()
+    world = converged()
+    made = plan(world, newer, NOW)
+    assert made.status is not None
+    told = [c for c in made.status["conditions"] if c["type"] == "UpdateAvailable"]
+    assert [c["status"] for c in told] == ["True"]
+    rest = [c for c in made.status["conditions"] if c["type"] != "UpdateAvailable"]
+    assert {**made.status, "conditions": rest} == world.status
+    assert (made.actions, made.events, made.requeue_after) == ((), (), None)
 
 
 def test_old_pods_do_not_make_a_server_available() -> None:

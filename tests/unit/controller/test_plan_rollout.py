@@ -55,6 +55,9 @@ def born_now(pod: dict[str, Any]) -> dict[str, Any]:
     return pod
 
 
+CUDA_OOM = "torch.cuda.OutOfMemoryError: CUDA out of memory"
+NO_SHRINK: dict[str, Any] = {"onOutOfMemory": {"action": "None"}}
+
 TABLE = [
     # -- servers in trouble
     Row(
@@ -64,11 +67,20 @@ TABLE = [
         conditions={"Available": "False OutOfMemory", "Ready": "False OutOfMemory"}, says="memory limit",
     ),
     Row(
-        "the engine runs out of GPU memory",
+        "the engine runs out of GPU memory: a smaller pool is stored before it is stamped",
         replace(serving(ready=False), server_pods=(
-            crashed(server_pod(child()), 1, "Error", "torch.cuda.OutOfMemoryError: CUDA out of memory"),)),
+            crashed(server_pod(child()), 1, "Error", CUDA_OOM),)),
+        writes=[], events=["Warning PoolShrunk", "Warning OutOfMemory"],
+        conditions={"Available": "False OutOfMemory", "Degraded": "True OutOfMemoryBackoff"},
+        says="CUDA out of memory",
+    ),
+    Row(
+        "the engine runs out of GPU memory and the pool is the user's to change",
+        replace(serving(ready=False, sizing=NO_SHRINK), server_pods=(
+            crashed(server_pod(child(sizing=NO_SHRINK)), 1, "Error", CUDA_OOM),)),
         writes=[], events=["Warning OutOfMemory"],
-        conditions={"Available": "False OutOfMemory"}, says="extraReserve",
+        conditions={"Available": "False OutOfMemory", "RolledOut": "False Progressing"},
+        says="extraReserve",
     ),
     Row(
         "the engine crashes",

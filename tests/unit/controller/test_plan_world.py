@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plimsoll.controller.actions import Patch
 from plimsoll.controller.objects.labels import SIZING_LABEL
 from plimsoll.controller.objects.names import inputs_hash_of
 from plimsoll.controller.observed import observe_from, wanted_node
@@ -35,6 +36,7 @@ from tests.unit.controller.builders import (
     stored,
     unschedulable,
 )
+from tests.unit.controller.fake_cluster import patched
 
 Object = dict[str, Any]
 Outcome = tuple[Report | Failure | str, int]
@@ -99,10 +101,14 @@ class World:
             if all(pod["metadata"]["name"] != name for pod in self.pods):
                 self.born += 1
                 self.created.append(name)
-                self.pods.append(born(action.obj, f"uid-{self.born}"))
+                self.pods.append(born(action.obj, f"uid-{self.born}", at=self.now))
         elif isinstance(action, Apply):
             self._check_number(action.obj)
             self.children[action.obj["kind"]] = stored(action.obj)
+        elif isinstance(action, Patch):
+            made = patched(action.live, action.ops)
+            self._check_number(made)
+            self.children[made["kind"]] = made
 
     def _survive(self) -> None:
         self.writes += 1
