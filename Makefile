@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test unit check format setup prerequisites manifests up down status shell images lock measure bench bench-accuracy calibrate fuzz clean-cache
+.PHONY: help host demo test behaviour unit check format setup prerequisites manifests up down status shell images lock measure bench bench-accuracy calibrate fuzz clean-cache
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,12 @@ demo: prerequisites ## boot a real cluster, install the operator, size and serve
 test: prerequisites check ## every suite: lint, types, unit, contract, cluster
 	@$(PY) -m tests.cluster_kit.images --quiet
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+behaviour: prerequisites ## the behaviour table on the real cluster: run its tests, rewrite docs/behaviour.md
+	@$(PY) -m tests.cluster_kit.images --quiet
+	@rm -rf "$(PLIMSOLL_CACHE)/behaviour"
+	PLIMSOLL_BEHAVIOUR_OUT="$(PLIMSOLL_CACHE)/behaviour" $(PY) -m pytest tests/cluster/behaviour $(PYTEST_ARGS)
+	@$(PY) -m tests.cluster.behaviour.table "$(PLIMSOLL_CACHE)/behaviour" docs/behaviour.md
 
 unit: setup ## only what needs no cluster
 	$(PY) -m pytest tests/unit $(PYTEST_ARGS)

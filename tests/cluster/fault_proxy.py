@@ -53,6 +53,8 @@ class OperatorUnderFault:
     rest: Rest
     folder: Path
     kill_after: Callable[[Write], bool]
+    program: tuple[str, ...] = ("-m", "plimsoll.controller")  # arguments of Python
+    sizer_image: str = "ghcr.io/plimsoll-dev/sizer:0.1.0"
     killed: threading.Event = field(default_factory=threading.Event)
     writes: list[Write] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
@@ -83,12 +85,12 @@ class OperatorUnderFault:
             "KUBECONFIG": str(kubeconfig),
             "POD_NAMESPACE": "plimsoll-system",
             "POD_NAME": "operator-under-fault",
-            "PLIMSOLL_SIZER_IMAGE": "ghcr.io/plimsoll-dev/sizer:0.1.0",
+            "PLIMSOLL_SIZER_IMAGE": self.sizer_image,
             "PLIMSOLL_HEALTH_PORT": "0",
         }
         log = (self.folder / "operator.log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "plimsoll.controller"], env=env, stdout=log, stderr=log
+            [sys.executable, *self.program], env=env, stdout=log, stderr=log
         )
         log.close()
 

@@ -6,7 +6,9 @@ down every change with its time; questions are asked afterwards. All times are s
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import json
 import threading
 import time
 from bisect import bisect_right
@@ -47,11 +49,11 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One state of a Deployment: its generation, replicas, and the hash of its template's inputs."""
+    """One state of a Deployment: replicas, the hash of its template's inputs, and of all of its template."""
 
-    revision: int
     replicas: int
     generation: str
+    template: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +147,15 @@ class Recorder:
         """Stop writing down. The watches end with the next change, at the latest with the namespace."""
         self._stopped.set()
 
-    def fewest_ready(self, server: str, since: float, until: float | None = None) -> int:
-        """The fewest pods of a server that took requests at any moment of an interval."""
+    def fewest_ready(self, server: str | None, since: float, until: float | None = None) -> int:
+        """The fewest pods of a server (None: of all) that took requests at any moment of an interval."""
         end = self.settled() if until is None else until
         return min(
-            sum(pod.serves for pod in state.values() if pod.server == server)
+            sum(pod.serves for pod in state.values() if server in {None, pod.server})
             for _, state in self.pods.between(since, end)
         )
 
-    def never_fewer_than(self, least: int, server: str, since: float) -> int:
+    def never_fewer_than(self, least: int, server: str | None, since: float) -> int:
         """Check that so many served at every moment since; returns the fewest. Raises AssertionError."""
         fewest = self.fewest_ready(server, since)
         assert fewest >= least, f"{fewest} ready where {least} were promised:\n{self.story()}"
@@ -178,12 +180,12 @@ class Recorder:
             }
         )
 
-    def restarts(self, server: str) -> int:
-        """How often engines of a server's pods were started again in their pods, all together."""
+    def restarts(self, server: str | None) -> int:
+        """How often engines of a server's pods (None: of all) were started again in their pods."""
         most: dict[str, int] = {}
         for _, state in self.pods.between(0.0, self.settled()):
             for name, pod in state.items():
-                if pod.server == server:
+                if server in {None, pod.server}:
                     most[name] = max(most.get(name, 0), pod.restarts)
         return sum(most.values())
 
@@ -284,9 +286,11 @@ class Recorder:
     def _deployment(self, kind: str, at: float, live: dict[str, Any]) -> None:
         template = live["spec"]["template"]["metadata"]
         wanted = Wanted(
-            revision=live["metadata"]["generation"],
             replicas=live["spec"]["replicas"],
             generation=template.get("annotations", {}).get(INPUTS_HASH, ""),
+            template=hashlib.sha256(
+                json.dumps(live["spec"]["template"], sort_keys=True).encode()
+            ).hexdigest(),
         )
         self.wanted.put(at, live["metadata"]["name"], None if kind == "DELETED" else wanted)
 

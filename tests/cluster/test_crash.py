@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.fault_proxy import OperatorUnderFault, Write
-from tests.cluster.world import NODE_A, wait
+from tests.cluster.world import NODE_A, operator_away, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,21 +32,8 @@ CRASH_POINTS: dict[str, Callable[[Write], bool]] = {
 @pytest.fixture(scope="module")
 def alone(world: World) -> Iterator[World]:
     """The installed operator makes room for the one under fault, and returns afterwards."""
-    operator = "/apis/apps/v1/namespaces/plimsoll-system/deployments/plimsoll-operator/scale"
-    world.rest.merge(operator, {"spec": {"replicas": 0}})
-    wait(
-        lambda: not world.rest.items("/api/v1/namespaces/plimsoll-system/pods"), 60, "operator gone"
-    )
-    yield world
-    world.rest.merge(operator, {"spec": {"replicas": 1}})
-    world.cluster.kubectl(
-        "-n",
-        "plimsoll-system",
-        "rollout",
-        "status",
-        "deployment/plimsoll-operator",
-        "--timeout=90s",
-    )
+    with operator_away(world):
+        yield world
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from tests.cluster_kit.rest import ISRV
 from tests.demo import install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tests.cluster_kit import Cluster
@@ -32,6 +33,26 @@ class World:
     cluster: Cluster
     rest: Rest
     models: Path
+
+
+@contextmanager
+def operator_away(world: World) -> Iterator[None]:
+    """The installed operator makes room for another one, and returns afterwards."""
+    space = "/namespaces/plimsoll-system"
+    scale = f"/apis/apps/v1{space}/deployments/plimsoll-operator/scale"
+    world.rest.merge(scale, {"spec": {"replicas": 0}})
+    wait(lambda: not world.rest.items(f"/api/v1{space}/pods"), 60, "operator gone")
+    try:
+        yield
+    finally:
+        operator_back(world)
+
+
+def operator_back(world: World) -> None:
+    """Start the installed operator again, if it is away, and wait until it is ready."""
+    kubectl, space = world.cluster.kubectl, ("-n", "plimsoll-system")
+    kubectl(*space, "scale", "deployment/plimsoll-operator", "--replicas=1")
+    kubectl(*space, "rollout", "status", "deployment/plimsoll-operator", "--timeout=90s")
 
 
 def make_models(folder: Path, smol: Path) -> None:
@@ -231,6 +252,8 @@ def server_spec(
     sizing: Mapping[str, Any] | None = None,
     template: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
+    accelerator: Mapping[str, Any] | None = None,
+    claim: str = "models",
 ) -> dict[str, Any]:
     """The spec of a small llama.cpp server; `node` picks the fake GPU's kind."""
     rendered = dict(template or {})
@@ -238,7 +261,7 @@ def server_spec(
         rendered["nodeSelector"] = {"kubernetes.io/hostname": node}
     return {
         "model": {
-            "source": {"persistentVolumeClaim": {"claimName": "models", "subPath": sub_path}},
+            "source": {"persistentVolumeClaim": {"claimName": claim, "subPath": sub_path}},
             **({"file": file} if file else {}),
         },
         "engine": {
@@ -252,6 +275,7 @@ def server_spec(
         "sizing": dict(sizing or {}),
         "rollout": {"drainSeconds": 5, **(rollout or {})},
         "template": rendered,
+        **({"accelerator": dict(accelerator)} if accelerator else {}),
     }
 
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster.world import wait
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -66,7 +68,7 @@ class Situation:
 
     @contextmanager
     def row(
-        self, number: int, what: str, *, promised: int, server: str = "smollm2"
+        self, number: int, what: str, *, promised: int, server: str | None = "smollm2"
     ) -> Iterator[Row]:
         """Record the row while the block acts; it is written when all of the block's claims held.
 
@@ -77,19 +79,39 @@ class Situation:
         yield row
         row.seconds = round(self.recorder.now - began, 1)
         row.fewest_ready = self.recorder.never_fewer_than(promised, server, began)
-        lies = self.recorder.lies(server)
+        lies = [lie for name in self._names(server) for lie in self.recorder.lies(name)]
         assert not lies, f"Ready was True without a server: {lies}\n{self.recorder.story()}"
         path = self._folder / f"{number:02}.json"
         path.write_text(json.dumps(asdict(row), indent=1) + "\n")
 
-    def look(self, row: Row, moment: str, server: str = "smollm2", *, tells: bool = False) -> None:
-        """Note what a user sees now; ``tells``: its message is the row's."""
+    def _names(self, server: str | None) -> list[str]:
+        items = self.tenant.world.rest.items(self.tenant.servers)
+        return [i["metadata"]["name"] for i in items] if server is None else [server]
+
+    def reported(self, pod: str) -> int:
+        """The tokens that a LightLLM's front end was told, asked through the API server."""
+        core = self.tenant.core
+        told = self.tenant.world.rest.call("GET", f"{core}/pods/{pod}:8000/proxy/get_server_info")
+        return int(told["max_total_token_num"])
+
+    def look(self, row: Row, moment: str, *, tells: str = "", server: str = "smollm2") -> None:
+        """Note what a user sees now. ``tells``: the condition whose message is the row's; Ready's otherwise."""
         kubectl = self.tenant.world.cluster.kubectl
         header, line = kubectl(
             "-n", self.tenant.namespace, "get", "isrv", server
         ).stdout.splitlines()
-        ready = self.tenant.condition("Ready", server)
-        seen = {"moment": moment, "header": header, "line": line, "message": ready["message"]}
-        row.moments.append(seen)
+        said = self.tenant.condition(tells or "Ready", server)["message"]
+        row.moments.append({"moment": moment, "header": header, "line": line, "message": said})
         if tells or not row.message:
-            row.message = ready["message"]
+            row.message = said
+
+    def says(self, row: Row, moment: str, kind: str, words: str, seconds: float = 20) -> None:
+        """Wait until a condition's message holds these words, and note that moment with that message."""
+        found = self.tenant.condition
+        wait(
+            lambda: words in found(kind).get("message", ""),
+            seconds,
+            f"{kind} says {words!r}",
+            lambda: [self.tenant.server(), self.recorder.story().splitlines()],
+        )
+        self.look(row, moment, tells=kind)

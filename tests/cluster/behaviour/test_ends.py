@@ -19,7 +19,7 @@ SIZING = "plimsoll.dev/sizing-for=smollm2"
 
 
 def test_scaled_from_nothing_to_three_and_back(situation: Situation) -> None:
-    """Nothing is measured for nobody; the number is found once, and kept when the last server goes."""
+    """The number is found before the first server, once, and kept when the last one goes."""
     tenant, recorder = situation.tenant, situation.recorder
     kubectl = tenant.world.cluster.kubectl
     scale = ("-n", tenant.namespace, "scale", "isrv/smollm2")
@@ -29,7 +29,7 @@ def test_scaled_from_nothing_to_three_and_back(situation: Situation) -> None:
         situation.look(row, "with 0 replicas")
         kubectl(*scale, "--replicas=3")
         tenant.wait_ready(seconds=60)
-        situation.look(row, "with 3 replicas", tells=True)
+        situation.look(row, "with 3 replicas", tells="Ready")
         assert tenant.server()["status"]["ready"] == "3/3"
         three = recorder.settled()
         kubectl(*scale, "--replicas=0")
@@ -47,7 +47,7 @@ def test_deleted_in_mid_rollout(situation: Situation) -> None:
     with situation.row(14, "Deleted in mid-rollout", promised=0) as row:
         tenant.apply(**edited("second"))
         wait(lambda: len(recorder.pods_made("smollm2")) == 3, 60, "a pod of the second spec")
-        situation.look(row, "in mid-rollout", tells=True)
+        situation.look(row, "in mid-rollout", tells="Ready")
         tenant.world.rest.call("DELETE", f"{tenant.servers}/smollm2")
         wait(lambda: not _children(tenant), 60, "nothing is left", lambda: _children(tenant))
         row.facts.append("No Deployment, ReplicaSet, Service or pod of it is left.")
@@ -63,7 +63,7 @@ def test_the_node_is_lost_while_it_is_measured(situation: Situation) -> None:
             tenant.apply(sub_path=SMALL, engine=standin())
             wait(lambda: _runs(tenant), 60, "the sizer runs", lambda: tenant.pods(SIZING))
         with _lost(tenant.world, lost):
-            situation.look(row, "the node is lost", tells=True)
+            situation.look(row, "the node is lost", tells="Ready")
             tenant.wait_ready(seconds=120)
             situation.look(row, "at the end")
             (pod,) = tenant.pods(SERVERS)
