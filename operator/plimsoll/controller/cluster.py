@@ -76,6 +76,8 @@ PODS = Resource("v1", "Pod", "pods", selector=MANAGED_SELECTOR)
 ALL_PODS = Resource("v1", "Pod", "pods")
 """Everybody's pods: only paged, for what they hold of the nodes; never streamed."""
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
+CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
+"""Only the one of a fixed name that Plimsoll keeps itself; others may not be read."""
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
@@ -83,7 +85,7 @@ WATCHED = (SERVERS, DEPLOYMENTS, SERVICES, PODS)
 """The kinds that are streamed into the store; everything else is read live."""
 
 RESOURCES: Mapping[tuple[str, str], Resource] = {
-    (r.api_version, r.kind): r for r in (*WATCHED, REPLICA_SETS, NODES, EVENTS, LEASES)
+    (r.api_version, r.kind): r for r in (*WATCHED, REPLICA_SETS, NODES, CONFIG_MAPS, EVENTS, LEASES)
 }
 
 
@@ -165,12 +167,19 @@ class Cluster(Protocol):
         ...
 
     async def page(
-        self, resource: Resource, *, fields: str = "", limit: int = 500, token: str = ""
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        fields: str = "",
+        limit: int = 500,
+        token: str = "",
     ) -> Page:
-        """A part of the objects of all namespaces that match the resource's own selector.
+        """A part of the objects that match the resource's own selector.
 
         Args:
             resource: what to list.
+            namespace: of the objects; default: all namespaces.
             fields: a field selector, evaluated by the API server.
             limit: the most objects of one part.
             token: of the part before; "" for the first.
@@ -180,8 +189,12 @@ class Cluster(Protocol):
         """
         ...
 
-    async def apply(self, obj: Object) -> Object:
-        """Server-side apply as manager ``plimsoll`` with force; returns the live object.
+    async def apply(self, obj: Object, manager: str = FIELD_MANAGER) -> Object:
+        """Server-side apply with force; returns the live object.
+
+        Args:
+            obj: what the manager wants; what it wanted before and does not now is removed.
+            manager: who applies.
 
         Raises:
             Conflict: ``metadata.uid`` is given and is not that of the object of this name.

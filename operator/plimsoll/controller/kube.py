@@ -114,7 +114,13 @@ class KubeCluster:
         return Listing(body.get("items") or [], str(body["metadata"].get("resourceVersion", "")))
 
     async def page(
-        self, resource: Resource, *, fields: str = "", limit: int = 500, token: str = ""
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        fields: str = "",
+        limit: int = 500,
+        token: str = "",
     ) -> Page:
         """See `Cluster.page`."""
         given = {
@@ -125,14 +131,14 @@ class KubeCluster:
         }
         query = [(name, value) for name, value in given.items() if value]
         try:
-            body = await self._must("GET", resource.path(), query=query)
+            body = await self._must("GET", resource.path(namespace), query=query)
         except Refused as refused:
             if refused.status == _GONE:
                 raise Retry(refused.message) from refused
             raise
         return Page(body.get("items") or [], str(body["metadata"].get("continue") or ""))
 
-    async def apply(self, obj: Object) -> Object:
+    async def apply(self, obj: Object, manager: str = FIELD_MANAGER) -> Object:
         """See `Cluster.apply`."""
         try:
             return await self._must(
@@ -140,7 +146,7 @@ class KubeCluster:
                 _path(obj),
                 body=obj,
                 content_type=_APPLY,
-                query=[("fieldManager", FIELD_MANAGER), ("force", "true")],
+                query=[("fieldManager", manager), ("force", "true")],
             )
         except Refused as refused:
             # The answer where another object has the name; where none has it, it is a 409.

@@ -6,7 +6,7 @@ sorting, and is pure). Everything is a plain dict as the API server returned it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.controller.crd import InvalidSpec, parse
@@ -39,6 +39,9 @@ class Observed:
         landscape: the nodes and what is free on them; None: not needed, or not allowed to be read.
         readings: what the engines of server pods report of themselves.
         replica_sets: the Deployment's, where a template may have to be taken back.
+        hints: Events about pods that have no node, by the pod's UID.
+        learned: the entries that the namespace's map of learned reserves holds; None: not needed,
+            not readable, or switched off.
     """
 
     raw: Mapping[str, Any]
@@ -54,6 +57,8 @@ class Observed:
     landscape: Landscape | None = None
     readings: tuple[PodReading, ...] = ()
     replica_sets: tuple[dict[str, Any], ...] = ()
+    hints: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
+    learned: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:

@@ -177,19 +177,23 @@ def summary(conditions: Iterable[Condition], ready_message: str) -> Condition:
     """Ready: True when every step is, else the obstacle that tells most, in its own words.
 
     That is the first with a cause. RolledOut is Progressing for as long as the engine crashes, and
-    the crash is what people must read. Where nothing is wrong it is how far we are: the sizing,
-    then the rollout.
+    the crash is what people must read. Where nothing is wrong it is a node that is on its way, else
+    how far we are: the sizing, then the rollout.
     """
     missing = [c for c in conditions if c.type in LADDER and c.status != TRUE]
     if not missing:
         return Condition(READY, TRUE, "Ready", ready_message)
     causes = [c for c in missing if c.status == FALSE and c.reason not in WAITING_REASONS]
-    waits = sorted(missing, key=lambda c: c.type != SIZED)
+    waits = sorted(missing, key=lambda c: (c.reason not in _NODE_COMES, c.type != SIZED))
     obstacle = (causes or waits)[0]
     return Condition(READY, obstacle.status, obstacle.reason, one_sentence(obstacle.message))
 
 
+SCALE_UP_TRIGGERED: Final = "ScaleUpTriggered"
+NODE_NOMINATED: Final = "NodeNominated"
+# Why it takes long, though nobody has to do anything: it tells more than how far the sizing is.
+_NODE_COMES: Final = frozenset({SCALE_UP_TRIGGERED, NODE_NOMINATED})
 # Reasons that only say "not yet".
-WAITING_REASONS: Final = frozenset(
-    {"Progressing", "WaitingForSizing", "WaitingForTermination", "NoReadyReplicas"}
-)
+WAITING_REASONS: Final = _NODE_COMES | {
+    "Progressing", "WaitingForSizing", "WaitingForTermination", "NoReadyReplicas",
+}  # fmt: skip

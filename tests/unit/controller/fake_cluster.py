@@ -117,7 +117,13 @@ class FakeCluster:
         return Listing(self._listed(resource, namespace), str(self._last))
 
     async def page(
-        self, resource: Resource, *, fields: str = "", limit: int = 500, token: str = ""
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        fields: str = "",
+        limit: int = 500,
+        token: str = "",
     ) -> Page:
         self._read()
         if resource.kind in self.unlistable:
@@ -125,12 +131,12 @@ class FakeCluster:
             raise Refused(403, "Forbidden", message)
         start = int(token or 0)
         # Positions are tokens: nothing may change between two pages of one list.
-        found = [obj for obj in self._listed(resource, None) if _selected(obj, fields)]
+        found = [obj for obj in self._listed(resource, namespace) if _selected(obj, fields)]
         end = start + limit
         return Page(found[start:end], str(end) if end < len(found) else "")
 
-    async def apply(self, obj: Object) -> Object:
-        return self._write("apply", obj, lambda: self._apply(obj, FIELD_MANAGER))
+    async def apply(self, obj: Object, manager: str = FIELD_MANAGER) -> Object:
+        return self._write("apply", obj, lambda: self._apply(obj, manager))
 
     async def create(self, obj: Object) -> Object:
         return self._write("create", obj, lambda: self._create(obj))

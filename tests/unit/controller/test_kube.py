@@ -10,6 +10,7 @@ from aiohttp import web
 from plimsoll.controller.cluster import (
     ALL_PODS,
     DEPLOYMENTS,
+    EVENTS,
     LEASES,
     NODES,
     PODS,
@@ -144,6 +145,9 @@ async def test_pages_of_everybodys_pods(api: ToyApi, kube: KubeCluster) -> None:
     await kube.page(PODS)
     label = "app.kubernetes.io/managed-by=plimsoll"
     assert api.requests[-1][2] == {"labelSelector": label, "limit": "500"}
+    await kube.page(EVENTS, namespace="ns", fields="involvedObject.uid=u", limit=9)
+    query = {"fieldSelector": "involvedObject.uid=u", "limit": "9"}
+    assert api.requests[-1][:3] == ("GET", "/api/v1/namespaces/ns/events", query)
 
 
 async def test_a_list_that_expired_between_its_pages_is_begun_again(

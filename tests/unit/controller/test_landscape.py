@@ -32,8 +32,15 @@ class Paged(FakeCluster):
         self.wait: asyncio.Event | None = None
 
     async def page(
-        self, resource: Resource, *, fields: str = "", limit: int = 500, token: str = ""
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        fields: str = "",
+        limit: int = 500,
+        token: str = "",
     ) -> Page:
+        assert namespace is None
         self.asked.append((resource.plural, fields, limit, token))
         self.hook(resource, token)
         if self.wait is not None:

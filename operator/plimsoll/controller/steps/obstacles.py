@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+UNSCHEDULABLE: Final = "Unschedulable"
+
 _VOLUME_WORDS: Final = ("persistentvolumeclaim", "readwriteoncepod")
 
 
@@ -26,13 +28,13 @@ def scheduling_obstacle(pod: Mapping[str, Any]) -> Condition | None:
             f"Pod {podstate.name(pod)} is held back by a scheduling gate; it goes on once whoever "
             "set the gate removes it.",
         )  # fmt: skip
-    if reason != "Unschedulable":
+    if reason != UNSCHEDULABLE:
         return None
     words = message.lower()
     if "insufficient" not in words and any(word in words for word in _VOLUME_WORDS):
         return _volume_obstacle(pod, message)
     return Condition(
-        CAPACITY_AVAILABLE, FALSE, "Unschedulable",
+        CAPACITY_AVAILABLE, FALSE, UNSCHEDULABLE,
         f"No node can take pod {podstate.name(pod)}: {clause(message)} Free a GPU, add a node, "
         "or change spec.accelerator or spec.template; it goes on by itself.",
     )  # fmt: skip

@@ -17,7 +17,7 @@ from plimsoll.controller.status import (
     Condition,
     sentence,
 )
-from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps import hints, podstate
 from plimsoll.controller.steps.halt import Halt, halted_deployment
 from plimsoll.controller.steps.progress import available, progress, progressing
 from plimsoll.controller.steps.strategy import SURGE_PATIENCE, Choice, choose, situation, turns_of
@@ -179,9 +179,10 @@ def _obstacle(
     if youngest < SCHEDULING_GRACE:
         # The scheduler may not have seen yet that the sizing pod gave its GPU back.
         return None, SCHEDULING_GRACE
+    obstacle = hints.explained(observed, obstacle, found.current, now)
     if choice.turns.max_surge and found.old and youngest < SURGE_PATIENCE:
         return obstacle, SURGE_PATIENCE - youngest + 0.5
-    return obstacle, None
+    return obstacle, hints.LOOK
 
 
 def _halted(

@@ -33,7 +33,7 @@ from plimsoll.controller.status import (
     timestamp,
 )
 from plimsoll.controller.steps import capacity as capacities
-from plimsoll.controller.steps import inpod_sizing, podstate
+from plimsoll.controller.steps import hints, inpod_sizing, podstate
 from plimsoll.controller.steps.attempts import Attempts, Failure, attempts_in
 from plimsoll.controller.steps.mode import impossible, in_pod
 from plimsoll.controller.steps.sizing_result import (
@@ -248,7 +248,8 @@ def _measure(
         return _between_tries(name, attempts, now)
     if reading.report is not None:
         return _read_result(observed, server, pod, reading, attempts, now)
-    return _under_way(name, attempts, reading.conditions, requeue_after=reading.requeue_after)
+    said = tuple(hints.explained(observed, c, (pod,), now) for c in reading.conditions)
+    return _under_way(name, attempts, said, requeue_after=reading.requeue_after)
 
 
 def _without_pod(
