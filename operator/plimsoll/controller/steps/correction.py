@@ -18,7 +18,7 @@ from plimsoll.controller.actions import EventNote
 from plimsoll.controller.objects.versions import version_to_render
 from plimsoll.controller.status import DEGRADED, FALSE, SIZED, TRUE, Condition, seconds_since
 from plimsoll.controller.steps import capacity as capacities
-from plimsoll.controller.steps import guard, shrink
+from plimsoll.controller.steps import guard, podstate, shrink
 from plimsoll.controller.steps.halt import Halt, halt_key, new_halt, standing
 from plimsoll.controller.steps.survey import Survey, lacked_device_memory, survey
 
@@ -40,6 +40,10 @@ SECOND_CHANCE: Final = 900.0
 RESIZES: Final = 3
 
 
+# The user's number, and the engine's: it is served with, or it is not, but it is not ours to change.
+NOT_OURS: Final = frozenset({capacities.USER_PROVIDED, capacities.ENGINES_OWN})
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One resource with a number, and the pods that carry it."""
@@ -57,14 +61,17 @@ def correct(observed: Observed, server: InferenceServer, sizing: Sizing, now: da
         return sizing
     _, fingerprint = version_to_render(server, sizing.stamp, observed.deployment)
     key = halt_key(server, fingerprint)
-    halted = standing(observed.status, key)
-    if halted is not None and not _has_second_chance(halted, now):
-        return replace(sizing, halt=halted, conditions=(*sizing.conditions, _given_up(halted)))
-    if sizing.capacity["source"] == capacities.USER_PROVIDED:
-        return (
-            sizing  # the user's own number is served with, or it is not: it is not ours to change
+    pods, halted = survey(observed, fingerprint), standing(observed.status, key)
+    if halted is not None and not _has_second_chance(halted, pods, now):
+        return replace(
+            sizing,
+            halt=halted,
+            conditions=(*sizing.conditions, _given_up(halted)),
+            requeue_after=_until_second_chance(halted, pods, now),
         )
-    case = Case(server, sizing.capacity, survey(observed, fingerprint), key, now)
+    if sizing.capacity["source"] in NOT_OURS:
+        return sizing
+    case = Case(server, sizing.capacity, pods, key, now)
     return (
         _out_of_memory(case, sizing) or _refused(observed, case, sizing) or _settled(case, sizing)
     )
@@ -73,11 +80,11 @@ def correct(observed: Observed, server: InferenceServer, sizing: Sizing, now: da
 def _settled(case: Case, sizing: Sizing) -> Sizing:
     """Nothing to correct (any more); say so while the smaller pool has yet to prove itself."""
     steps = case.capacity.get("shrinkSteps", 0)
-    if not steps or case.pods.ready_current:
+    if not steps or case.pods.ready_current or not case.server.spec.replicas:
         return sizing
     text = (
-        f"The engine ran out of device memory; it starts again with {shrink.size_of(case.capacity)} "
-        f"(step {steps} of {case.server.spec.sizing.on_out_of_memory.max_steps})."
+        "Device memory did not suffice for a larger pool; servers start with "
+        f"{shrink.size_of(case.capacity)} (made smaller {steps} times)."
     )
     degraded = Condition(DEGRADED, TRUE, "OutOfMemoryBackoff", text)
     return replace(sizing, conditions=(*sizing.conditions, degraded))
@@ -93,6 +100,11 @@ def _out_of_memory(case: Case, sizing: Sizing) -> Sizing | None:
     if not policy.shrink:
         return None
     smaller = shrink.shrunk(case.server, case.capacity) if steps < policy.max_steps else None
+    if smaller is None and case.pods.ready_current:
+        # Others serve with this number, and giving it up would stop them.
+        text = shrink.beside_others(podstate.name(failed[0]), case.capacity)
+        degraded = Condition(DEGRADED, TRUE, "OutOfMemoryBackoff", text)
+        return replace(sizing, conditions=(*sizing.conditions, degraded))
     if smaller is None:
         return _halted(
             case, sizing, "OutOfMemoryBackoff", shrink.exhausted(case.server, case.capacity)
@@ -113,13 +125,13 @@ def _refused(observed: Observed, case: Case, sizing: Sizing) -> Sizing | None:
     worst = max(refusals, key=lambda refusal: refusal.count)
     if worst.mismatch:
         return _mismatch(observed, case, sizing, worst)
-    degraded = guard.too_little(worst, case.capacity, REFUSALS)
-    patient = replace(sizing, conditions=(*sizing.conditions, degraded))
-    if worst.count < REFUSALS or case.pods.ready_current:
-        # Others serve with this number: it is not wrong, this device is.
-        return patient
     steps, most = case.capacity.get("shrinkSteps", 0), capacities.MAX_STEPS
     smaller = guard.remeasured(case.server, case.capacity, worst) if steps < most else None
+    follows = _what_follows(case, smaller)
+    degraded = guard.too_little(worst, case.capacity, follows)
+    if worst.count < REFUSALS or case.pods.ready_current:
+        # Where others serve with this number it is not wrong: this device is.
+        return replace(sizing, conditions=(*sizing.conditions, degraded))
     if smaller is None:
         return _halted(case, sizing, degraded.reason, degraded.message)
     text = (
@@ -128,10 +140,22 @@ def _refused(observed: Observed, case: Case, sizing: Sizing) -> Sizing | None:
     return _restamp(sizing, smaller, degraded, EventNote("Warning", "Restamped", f"{text}."))
 
 
+def _what_follows(case: Case, smaller: dict[str, Any] | None) -> str:
+    """What comes of the refusals, for people who wonder whether to do something."""
+    if case.pods.ready_current:
+        return "Other servers go on with this number; the kubelet tries again by itself."
+    if smaller is not None:
+        return f"After refusal {REFUSALS} the smaller number is taken."
+    minutes = int(SECOND_CHANCE // 60)
+    return f"After refusal {REFUSALS} no server is started for {minutes} minutes."
+
+
 def _mismatch(observed: Observed, case: Case, sizing: Sizing, refusal: guard.Refusal) -> Sizing:
     """Another GPU or another model than the number was made for: ask again, or stop."""
     count = int((observed.status.get("rollout") or {}).get("resizes", 0))
     degraded = guard.mismatch(refusal)
+    if count >= RESIZES and case.pods.ready_current:
+        return replace(sizing, conditions=(*sizing.conditions, degraded))
     if count >= RESIZES:
         return _halted(case, sizing, degraded.reason, degraded.message)
     stale = {**case.capacity, "sizingKey": capacities.STALE}
@@ -176,7 +200,17 @@ def _given_up(halt: Halt) -> Condition:
     return Condition(DEGRADED, TRUE, halt.reason, halt.message)
 
 
-def _has_second_chance(halt: Halt, now: datetime) -> bool:
+def _has_second_chance(halt: Halt, pods: Survey, now: datetime) -> bool:
     """Whether a refused device is looked at again: whoever held its memory may have left."""
-    refused = halt.reason in guard.MEMORY_REASONS
-    return refused and bool(halt.since) and seconds_since(halt.since, now) >= SECOND_CHANCE
+    left = _until_second_chance(halt, pods, now)
+    return left is not None and left <= 0
+
+
+def _until_second_chance(halt: Halt, pods: Survey, now: datetime) -> float | None:
+    """Seconds until then; None: there is none.
+
+    Servers of the template before are not stopped for one: only an edit takes them away.
+    """
+    if halt.reason not in guard.MEMORY_REASONS or not halt.since or pods.ready:
+        return None
+    return max(0.0, SECOND_CHANCE - seconds_since(halt.since, now))

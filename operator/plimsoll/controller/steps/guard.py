@@ -57,16 +57,22 @@ def refusals(pods: Iterable[Mapping[str, Any]]) -> list[Refusal]:
     return found
 
 
-def too_little(refusal: Refusal, capacity: Mapping[str, Any], most: int) -> Condition:
-    """The number does not fit on the device: because of a stranger there, or by itself."""
+def too_little(refusal: Refusal, capacity: Mapping[str, Any], follows: str) -> Condition:
+    """The number does not fit on the device: because of a stranger there, or by itself.
+
+    Args:
+        refusal: what the guard said.
+        capacity: the number that it refused.
+        follows: what comes of it, a sentence.
+    """
     where = f"pod {refusal.pod} on node {refusal.node}"
-    looks = f"refusal {refusal.count} of {most}"
+    looks = f"refusal {refusal.count}"
     if not isinstance(refusal.outcome, Report):
         said = refusal.outcome.message if refusal.outcome is not None else "it left no result"
         return Condition(
             DEGRADED, TRUE, REJECTED,
             f"The guard of {where} lets no server start ({looks}): {clause(said)} Free the device, "
-            "or lower what the server needs.",
+            f"or lower what the server needs. {follows}",
         )  # fmt: skip
     report = refusal.outcome
     free, before = report.budget.device_free, capacity["gpu"]["freeBytes"]
@@ -76,13 +82,12 @@ def too_little(refusal: Refusal, capacity: Mapping[str, Any], most: int) -> Cond
         return Condition(
             DEGRADED, TRUE, FOREIGN,
             f"Something else holds memory of device {device}: {_gib(free)} are free for {where}, "
-            f"{_gib(before)} were when it was sized, and {fits} ({looks}). Stop what runs there; "
-            "after the last refusal the smaller number is taken.",
+            f"{_gib(before)} were when it was sized, and {fits} ({looks}). Stop what runs there. "
+            f"{follows}",
         )  # fmt: skip
     return Condition(
         DEGRADED, TRUE, REJECTED,
-        f"The guard of {where} lets no server start ({looks}): {fits}. After the last refusal the "
-        "smaller number is taken.",
+        f"The guard of {where} lets no server start ({looks}): {fits}. {follows}",
     )  # fmt: skip
 
 
@@ -110,7 +115,8 @@ def remeasured(
     report = refusal.outcome
     if not isinstance(report, Report):
         return None
-    least = server.spec.sizing.min_total_token_num or 1
+    asked = server.spec.sizing
+    least = max(asked.min_total_token_num or 1, asked.context_length or 1)
     if not least <= report.max_total_token_num < capacity["maxTotalTokenNum"]:
         return None
     pin = capacity["pinnedLabel"]

@@ -18,7 +18,7 @@ from plimsoll.controller.objects.context import FILE_KEY_REF, WRAPPER, Stamp
 from plimsoll.controller.objects.names import inputs_hash_of, sizing_pod_name
 from plimsoll.controller.objects.pod import pod_base
 from plimsoll.controller.objects.sizing_pod import request_hash
-from plimsoll.controller.objects.versions import inputs_hash, version_to_render
+from plimsoll.controller.objects.versions import inputs_hash, version_of, version_to_render
 from plimsoll.controller.placement import demand_of, oldest_kubelet
 from plimsoll.controller.steps import capacity as capacities
 from plimsoll.controller.steps import podstate
@@ -63,7 +63,7 @@ def in_pod(
         context: names the sizing pod.
         now: for how long that pod has waited.
     """
-    if server.spec.sizing.mode not in {AUTO, INPOD}:
+    if server.spec.sizing.mode not in {AUTO, INPOD} or impossible(server) is not None:
         return None
     kept = _live(observed, server, stored)
     if kept is not None:
@@ -90,8 +90,6 @@ def _why_asked(server: InferenceServer) -> str | None:
     spec = server.spec
     if spec.sizing.mode == INPOD:
         return "spec.sizing.mode says so"
-    if impossible(server) is not None:
-        return None
     if len(spec.accelerator.products) > 1:
         return "several kinds of GPU are allowed and no one number is right on all"
     if spec.accelerator.memory_budget is not None:
@@ -109,7 +107,7 @@ def _why_now(
     now: datetime,
 ) -> str | None:
     """The reasons that the cluster gives: no GPU, or no volume, beside our own servers'."""
-    if stored is not None or impossible(server) is not None:
+    if stored is not None:
         return None
     if not any(not podstate.is_finished(pod) for pod in observed.server_pods):
         return None
@@ -142,10 +140,14 @@ def _live(
     """The stamp of the live template, if that is InPod and its inputs are what they were."""
     if observed.deployment is None:
         return None
-    fingerprint = inputs_hash_of(observed.deployment["spec"]["template"])
+    template = observed.deployment["spec"]["template"]
+    # An upgrade of the operator is no reason to choose again, so the template's own rules count.
+    version, fingerprint = version_of(template), inputs_hash_of(template)
+    if version is None:
+        return None
     for transport, remeasures in ((FILE_KEY_REF, True), (FILE_KEY_REF, None), (WRAPPER, None)):
         stamp = _stamp(server, stored, transport, remeasures=remeasures)
-        if inputs_hash(server, stamp) == fingerprint:
+        if inputs_hash(server, stamp, version) == fingerprint:
             return stamp
     return None
 

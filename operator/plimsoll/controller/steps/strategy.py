@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd.types import RECREATE, ROLLING_UPDATE
 from plimsoll.controller.objects.context import FREE_FIRST, RECREATE_ALL, SURGE, Turns
-from plimsoll.controller.objects.names import inputs_hash_of
+from plimsoll.controller.objects.diff import first_difference
 from plimsoll.controller.placement import demand_of, free_slots
+from plimsoll.controller.status import seconds_since
 from plimsoll.controller.steps import podstate
 from plimsoll.controller.steps.obstacles import scheduling_obstacle
 from plimsoll.controller.steps.survey import Survey, failure_of
@@ -78,7 +79,9 @@ def choose(s: Situation) -> Choice:
     if s.live is None:
         return Choice(FREE_FIRST)
     if not s.begins and not s.old:
-        return Choice(s.live if _is_ours(s.live) else FREE_FIRST)
+        # A restart by hand or by an upgrade: old and new pods carry the same inputs.
+        waits = s.stuck and bool(s.live.max_surge)
+        return _by_free(s) if waits else Choice(s.live if _is_ours(s.live) else FREE_FIRST)
     if s.broken:
         turns = Turns(ROLLING_UPDATE, 0, max(1, s.broken))
         return Choice(turns, "old servers that do not serve go first")
@@ -103,8 +106,11 @@ def _may_change_over(s: Situation) -> bool:
     """Whether a rollout that is under way may go on by other turns.
 
     While its new pod starts, the count of free GPUs says nothing: that pod has just taken one.
+    Shares in percent are somebody's edit, and may round to a surge that waits for ever.
     """
-    if s.live is not None and s.live.max_surge:
+    if s.live is None or (s.live.strategy == ROLLING_UPDATE and None in _counts(s.live)):
+        return True
+    if s.live.max_surge:
         return s.stuck
     return s.old > 0 and not s.starting and bool(s.free)
 
@@ -119,6 +125,10 @@ def _asked(asked: Rollout) -> Choice:
     if away is None:
         away = 0 if surge > 0 else 1
     return Choice(Turns(ROLLING_UPDATE, surge, away), "as spec.rollout says")
+
+
+def _counts(live: Turns) -> tuple[int | None, int | None]:
+    return live.max_surge, live.max_unavailable
 
 
 def _is_ours(live: Turns) -> bool:
@@ -140,7 +150,9 @@ def situation(
     assert observed.server is not None
     server, live = observed.server, observed.deployment
     template = wanted["spec"]["template"]
-    begins = live is None or inputs_hash_of(template) != inputs_hash_of(live["spec"]["template"])
+    # Not by the inputs alone: taking up a new sizer image, or putting a template right that somebody
+    # edited, replaces pods as well.
+    begins = live is None or first_difference(template, live["spec"]["template"]) is not None
     free = None
     if observed.landscape is not None and live is not None and (begins or found.old):
         free = free_slots(demand_of(template["spec"]), observed.landscape)
@@ -153,7 +165,8 @@ def situation(
         broken=sum(failure_of(pod) is not None for pod in found.old),
         starting=sum(not podstate.is_ready(pod) for pod in found.current),
         free=free,
-        stuck=any(_is_stuck(pod, now) for pod in found.current) and not found.leaving,
+        stuck=any(_is_stuck(pod, now) for pod in found.current)
+        and not any(_gives_way(pod, now) for pod in found.leaving),
     )
 
 
@@ -169,6 +182,14 @@ def turns_of(live: Mapping[str, Any] | None) -> Turns | None:
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) else None
+
+
+def _gives_way(pod: Mapping[str, Any], now: datetime) -> bool:
+    """Whether a pod that was asked to go may be expected to: not where its node is lost.
+
+    The API server writes the end of its grace period as the time of its deletion.
+    """
+    return seconds_since(str(pod["metadata"]["deletionTimestamp"]), now) < SURGE_PATIENCE
 
 
 def _is_stuck(pod: Mapping[str, Any], now: datetime) -> bool:
