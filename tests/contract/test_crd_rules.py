@@ -333,6 +333,12 @@ def test_pod_security_restricted_admits_the_operator_and_is_enforced(api_cluster
         ("get", "secrets", "default", False),
         ("get", "secrets", "plimsoll-system", False),
         ("get", "configmaps", "plimsoll-system", False),
+        ("get", "configmaps/plimsoll-learned", "default", True),
+        ("patch", "configmaps/plimsoll-learned", "default", True),
+        ("patch", "configmaps/another", "default", False),
+        ("delete", "configmaps/plimsoll-learned", "default", False),
+        ("list", "events", "default", True),
+        ("watch", "events", "default", False),
         ("get", "nodes", "default", True),
         ("list", "nodes", "default", True),
         ("watch", "nodes", "default", False),
@@ -357,9 +363,9 @@ def test_what_the_operator_may_do(
 
 
 def may(cluster: Cluster, verb: str, resource: str, namespace: str, account: str) -> bool:
-    """The server's own word; ``resource`` may end in /subresource, or for leases in /name."""
+    """The server's own word; ``resource`` may end in /subresource, or for leases and maps in /name."""
     kind, _, rest = resource.partition("/")
-    is_name = kind.startswith("leases")
+    is_name = kind.startswith(("leases", "configmaps"))
     what = [resource] if is_name or not rest else [kind, f"--subresource={rest}"]
     done = cluster.kubectl(
         "auth", "can-i", verb, *what, "-n", namespace, f"--as={account}", check=False

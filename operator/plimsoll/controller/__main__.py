@@ -24,6 +24,7 @@ from plimsoll.controller import handlers, kube, logs, plan
 from plimsoll.controller.fetch import fetch
 from plimsoll.controller.landscape import LandscapeReader
 from plimsoll.controller.objects.context import BuildContext
+from plimsoll.controller.pod_events import PodEvents
 from plimsoll.controller.readings import EngineReader
 from plimsoll.controller.runtime import EXIT_FAILED, Edges, Operator
 from plimsoll.controller.senses import Senses
@@ -72,6 +73,7 @@ async def serve(settings: Settings) -> int:
     async with await kube.connect() as cluster:
         nodes = LandscapeReader(cluster, time.monotonic, now)
         engines = EngineReader(cluster, fetch, time.monotonic)
+        events = PodEvents(cluster, time.monotonic)
         edges = Edges(
             cluster=cluster,
             watch=functools.partial(handlers.watch, settings.namespaces),
@@ -80,7 +82,7 @@ async def serve(settings: Settings) -> int:
             clock=time.monotonic,
             now=now,
             rng=random.SystemRandom(),
-            senses=Senses(cluster, nodes, engines),
+            senses=Senses(cluster, nodes, engines, events, learn=settings.learn),
         )
         return await Operator(settings, edges).run(stop)
 

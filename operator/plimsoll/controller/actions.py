@@ -52,7 +52,24 @@ class Patch:
     why: str = field(compare=False)
 
 
-Action = Apply | Create | Delete | Patch
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Server-side apply of one entry of an object that is the namespace's, not the server's.
+
+    What was learned is a convenience: where the write is refused the log says so, and that is all.
+
+    Attributes:
+        obj: the object with that entry alone.
+        manager: owns the entry, so that an apply of another one leaves it in place.
+        why: for the log.
+    """
+
+    obj: dict[str, Any]
+    manager: str
+    why: str = field(compare=False)
+
+
+Action = Apply | Create | Delete | Patch | Remember
 
 
 @dataclass(frozen=True, slots=True)

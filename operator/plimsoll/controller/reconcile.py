@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plimsoll.controller.actions import Apply, Create, Delete, EventNote, Patch
+from plimsoll.controller.actions import Apply, Create, Delete, EventNote, Patch, Remember
 from plimsoll.controller.cluster import (
     SERVERS,
     Cluster,
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 WORKERS = 8
 _GARBAGE_SECONDS = 2.0
+_REMEMBER_SECONDS = 5.0
 _CONFLICT = 409
 
 
@@ -130,7 +132,20 @@ class Reconciler:
                 case Patch():
                     changed |= await self._patch(raw, action)
                     self._metrics.actions.inc(verb="patch", kind=action.live["kind"])
+                case Remember():
+                    await self._remember(raw, action)
         return changed
+
+    async def _remember(self, raw: Mapping[str, Any], lesson: Remember) -> None:
+        """Write down what was learned, if that is possible within some seconds."""
+        try:
+            async with asyncio.timeout(_REMEMBER_SECONDS):
+                await self._cluster.apply(lesson.obj, lesson.manager)
+        except (Refused, Retry, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            logger.warning("%s/%s: %s: not written: %s", *_key(raw), _words(lesson), why)
+        else:
+            self._metrics.actions.inc(verb="apply", kind=lesson.obj["kind"])
 
     async def _patch(self, raw: Mapping[str, Any], patch: Patch) -> bool:
         """Take out what others added; True when the next pass will see something else.
@@ -234,7 +249,8 @@ def _words(action: Action) -> str:
             return f"patch {live['kind']} {live['metadata']['name']} because {why}"
         case _:
             verb = type(action).__name__.lower()
-            why = f" because {action.why}" if isinstance(action, Apply) and action.why else ""
+            said = action.why if isinstance(action, Apply | Remember) else ""
+            why = f" because {said}" if said else ""
             return f"{verb} {action.obj['kind']} {action.obj['metadata']['name']}{why}"
 
 

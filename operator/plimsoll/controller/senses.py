@@ -1,30 +1,37 @@
-"""What a pass may look at beside the store: nodes, engines, ReplicaSets. Bounded, optional, late.
+"""What a pass may look at beside the store: nodes, engines, events. Bounded, optional, late.
 
-Each sense is asked only where the answer can change what is done: a server that serves needs no
-list of nodes, one that does not serve has no engine to ask, and a former template is wanted only
-where the present one was given up. None of them ever fails a pass: without an answer the planner
-decides as if nothing were known, and says so.
+Each sense is asked only where the answer can change what is done or said: a server that serves
+needs no list of nodes, one that does not serve has no engine to ask, a former template is wanted
+only where the present one was given up, the events of a pod only while no node takes it, and what
+was learned only as a result is read or a lesson is due. None of them ever fails a pass: without an
+answer the planner decides as if nothing were known, and says so.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from plimsoll.controller.cluster import REPLICA_SETS, Cluster, Object, Refused, Retry
+from plimsoll.controller.cluster import CONFIG_MAPS, REPLICA_SETS, Cluster, Object, Refused, Retry
 from plimsoll.controller.objects.labels import controller_uid
+from plimsoll.controller.objects.learned_map import LEARNED_MAP
 from plimsoll.controller.objects.workload import server_port
 from plimsoll.controller.status import READY, TRUE, previous
+from plimsoll.controller.steps import hints, learned, podstate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from plimsoll.controller.observed import Observed
     from plimsoll.controller.placement import Landscape
     from plimsoll.core.drift import PodReading
 
 logger = logging.getLogger(__name__)
+
+# For the map of learned reserves: a pass does not wait long for what it can do without.
+LEARNED_SECONDS: Final = 5.0
 
 
 class Nodes(Protocol):
@@ -43,19 +50,38 @@ class Engines(Protocol):
         """What the engines of the ready pods report."""
 
 
+class Events(Protocol):
+    """`pod_events.PodEvents`."""
+
+    async def look(self, namespace: str, uid: str) -> tuple[Object, ...]:
+        """The Events about one pod."""
+
+
 class Senses:
     """The readers of one operator.
 
     Args:
-        cluster: for ReplicaSets.
+        cluster: for ReplicaSets and the map of learned reserves.
         nodes: for the landscape.
         engines: for the read-back.
+        events: for what autoscalers say of pods without a node; None: it is not asked.
+        learn: whether reserves are learned, and what was learned is used.
     """
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, engines: Engines) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Nodes,
+        engines: Engines,
+        events: Events | None = None,
+        *,
+        learn: bool = True,
+    ) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._engines = engines
+        self._events = events
+        self._learn = learn
 
     async def __call__(self, observed: Observed) -> Observed:
         """The world with what is worth looking at; never raises for what a cluster answers."""
@@ -71,7 +97,26 @@ class Senses:
             observed = replace(observed, readings=readings)
         if wants_replica_sets(observed):
             observed = replace(observed, replica_sets=await self._replica_sets(observed))
+        if self._events is not None and (waiting := hints.waiting_pods(observed)):
+            told = {
+                podstate.uid(pod): await self._events.look(server.namespace, podstate.uid(pod))
+                for pod in waiting
+            }
+            observed = replace(observed, hints=told)
+        if self._learn and learned.is_wanted(observed):
+            observed = replace(observed, learned=await self._learned(server.namespace))
         return observed
+
+    async def _learned(self, namespace: str) -> Mapping[str, str] | None:
+        """The entries of the namespace's map; none where there is no map."""
+        try:
+            async with asyncio.timeout(LEARNED_SECONDS):
+                live = await self._cluster.get(CONFIG_MAPS, namespace, LEARNED_MAP)
+        except (Retry, Refused, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            logger.warning("ConfigMap %s/%s is not readable: %s", namespace, LEARNED_MAP, why)
+            return None
+        return dict((live or {}).get("data") or {})
 
     async def _replica_sets(self, observed: Observed) -> tuple[Object, ...]:
         """Those of our Deployment, with their templates."""

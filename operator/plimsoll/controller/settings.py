@@ -14,6 +14,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _FORMATS = ("json", "text")
+_ON_OR_OFF = ("on", "off")
 _MAX_PORT = 65535
 
 
@@ -35,6 +36,9 @@ class Settings:
     log_level: int  # PLIMSOLL_LOG_LEVEL
     log_format: str  # PLIMSOLL_LOG_FORMAT
     resync_seconds: float  # PLIMSOLL_RESYNC_SECONDS
+    learn: (
+        bool  # PLIMSOLL_LEARN: on or off; whether reserves are learned and used, see docs/limits.md
+    )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], hostname: str = "plimsoll-operator") -> Settings:
@@ -76,6 +80,7 @@ class Settings:
             log_level=logging.getLevelNamesMapping()[level],
             log_format=_choice(env, "PLIMSOLL_LOG_FORMAT", _FORMATS, "json"),
             resync_seconds=_number(env, "PLIMSOLL_RESYNC_SECONDS", 600, least=1),
+            learn=_choice(env, "PLIMSOLL_LEARN", _ON_OR_OFF, "on") == "on",
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.controller.objects.labels import SERVER_LABEL, SIZING_LABEL
-from tests.unit.controller.builders import REPORT, ended, node, server_pod, unschedulable
+from tests.unit.controller.builders import REPORT, crashed, ended, node, server_pod, unschedulable
 
 if TYPE_CHECKING:
     from plimsoll.core.report import Failure, Report
@@ -27,11 +27,13 @@ class Kubernetes:
         cluster: where everything lives.
         gpus: how many pods may hold a GPU at once.
         outcomes: how the next sizers end; then they succeed.
+        ooms: how many engines, of those that start next, run out of device memory.
     """
 
     cluster: FakeCluster
     gpus: int = 4
     outcomes: list[Outcome] = field(default_factory=list)
+    ooms: int = 0
     born: int = 0
 
     def __post_init__(self) -> None:
@@ -124,6 +126,9 @@ class Kubernetes:
             }
             ready = server_pod(live)
             ready["metadata"] = pod["metadata"]
+            if self.ooms > 0:
+                self.ooms -= 1
+                ready = crashed(ready, 1, "Error", "torch.OutOfMemoryError: CUDA out of memory.")
             self.cluster.put(ready)
         return True
 

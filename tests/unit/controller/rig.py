@@ -19,8 +19,10 @@ from tests.unit.controller.fake_cluster import Crash, FakeCluster
 from tests.unit.controller.kubernetes_sim import Kubernetes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
+
+    from plimsoll.controller.observed import Observed
 
 KEY = (NAMESPACE, "llama")
 WATCHED_KINDS = {resource.kind for resource in WATCHED}
@@ -34,6 +36,7 @@ class Rig:
         cluster: the API server.
         gpus: of the world.
         deaf: events that the operator must not hear: a predicate on (type, object).
+        senses: what passes look at beside the store.
     """
 
     cluster: FakeCluster = field(
@@ -41,6 +44,7 @@ class Rig:
     )
     gpus: int = 4
     deaf: Callable[[str, Object], bool] = lambda _kind, _obj: False
+    senses: Callable[[Observed], Awaitable[Observed]] | None = None
 
     def __post_init__(self) -> None:
         self.kubernetes = Kubernetes(self.cluster, gpus=self.gpus)
@@ -76,6 +80,7 @@ class Rig:
             plan,
             now=lambda: self.now,
             metrics=self.metrics,
+            senses=self.senses,
         )
         self.booted = True
 

@@ -22,6 +22,7 @@ def test_defaults() -> None:
         log_level=logging.INFO,
         log_format="json",
         resync_seconds=600,
+        learn=True,
     )
 
 
@@ -38,6 +39,7 @@ def test_everything_set() -> None:
             "PLIMSOLL_LOG_LEVEL": "debug",
             "PLIMSOLL_LOG_FORMAT": "text",
             "PLIMSOLL_RESYNC_SECONDS": "30",
+            "PLIMSOLL_LEARN": "off",
         }
     )
     assert settings.namespaces == ("b", "a")
@@ -45,6 +47,7 @@ def test_everything_set() -> None:
     assert (settings.health_host, settings.health_port) == ("127.0.0.1", 0)
     assert (settings.log_level, settings.log_format) == (logging.DEBUG, "text")
     assert (settings.sizer_pull_policy, settings.resync_seconds) == ("Always", 30)
+    assert not settings.learn
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,7 @@ def test_everything_set() -> None:
         ("PLIMSOLL_HEALTH_PORT", "-1"),
         ("PLIMSOLL_HEALTH_PORT", "http"),
         ("PLIMSOLL_LOG_LEVEL", "loud"),
+        ("PLIMSOLL_LEARN", "maybe"),
         ("PLIMSOLL_LOG_FORMAT", "xml"),
         ("PLIMSOLL_RESYNC_SECONDS", "0"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from plimsoll.controller.objects.learned_map import LEARNED_MAP
 from plimsoll.controller.settings import Settings
 from tests.unit.manifests.samples import MANIFESTS, crd
 
@@ -23,7 +24,8 @@ RIGHTS = {
     ("", "pods/log"): {"get"},
     ("", "nodes"): {"get", "list"},
     ("apps", "replicasets"): {"list"},
-    ("", "events"): {"create", "patch"},
+    ("", "events"): {"create", "patch", "list"},
+    ("", "configmaps"): {"get", "patch", "create"},
 }
 
 
@@ -58,6 +60,16 @@ def test_kustomization_names_the_parts() -> None:
 
 def test_the_operator_has_the_rights_it_needs_and_no_other() -> None:
     assert rights(of("ClusterRole", "plimsoll-operator")) == RIGHTS
+
+
+def test_of_config_maps_only_the_learned_reserves_are_read_or_changed() -> None:
+    rules = [
+        r for r in of("ClusterRole", "plimsoll-operator")["rules"] if "configmaps" in r["resources"]
+    ]
+    named = {verb for rule in rules if "resourceNames" in rule for verb in rule["verbs"]}
+    names = {name for rule in rules for name in rule.get("resourceNames", ())}
+    unnamed = [verb for rule in rules if "resourceNames" not in rule for verb in rule["verbs"]]
+    assert (named, names, unnamed) == ({"get", "patch"}, {LEARNED_MAP}, ["create"])
 
 
 def test_leases_are_the_only_right_in_the_own_namespace() -> None:
@@ -137,6 +149,7 @@ def test_the_environment_is_what_the_settings_read() -> None:
         for e in container["env"]
     }
     settings = Settings.from_env({**given, "POD_NAMESPACE": "plimsoll-system"})
+    assert settings.learn
     assert settings.sizer_image == f"ghcr.io/plimsoll-dev/sizer:{VERSION}"
     assert (given["POD_NAME"], given["POD_NAMESPACE"]) == ("metadata.name", "metadata.namespace")
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}

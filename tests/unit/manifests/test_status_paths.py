@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll.controller.actions import Apply, Create
+from plimsoll.controller.objects.learned_map import Entry, learned_map
 from plimsoll.controller.observed import observe_from
 from plimsoll.controller.plan import plan
+from plimsoll.controller.steps.learned import case_of
 from plimsoll.core.drift import METRICS, PodReading
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.engines.readback import Reading
@@ -91,6 +93,18 @@ def ending(crash: Callable[[dict[str, Any]], dict[str, Any]], **sizing: Any) -> 
     return put_status(raw, deployment=make.stored(deployment), pods=[pod], node=make.node())
 
 
+def learned() -> Iterator[dict[str, Any]]:
+    """A server whose namespace knows what its like needed."""
+    raw = make.body()
+    (create,) = (a for a in step(raw).actions if isinstance(a, Create))
+    status = ending(out_of_memory)
+    case = case_of(make.server(), status["capacity"])
+    entry = Entry(case, GIB, "llama", "2026-12-01T12:00:00Z", "")
+    entries = learned_map(make.NAMESPACE, entry)["data"]
+    pod = make.ended(make.born(create.obj))
+    yield put_status(raw, pods=[pod], node=make.node(), learned=entries)
+
+
 def out_of_memory(pod: dict[str, Any]) -> dict[str, Any]:
     """The engine ended for want of device memory."""
     return make.crashed(pod, 1, "Error", "CUDA out of memory")
@@ -103,8 +117,8 @@ def refused(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def step(raw: dict[str, Any], **found: Any) -> Any:
-    readings = tuple(found.pop("readings", ()))
-    observed = replace(observe_from(raw, **found), readings=readings)
+    senses = {"readings": tuple(found.pop("readings", ())), "learned": found.pop("learned", None)}
+    observed = replace(observe_from(raw, **found), **senses)
     return plan(observed, make.CONTEXT, make.NOW)
 
 
@@ -132,6 +146,7 @@ LIVES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "fixed": lambda: iter([put_status(make.body(sizing={**SIZING, "mode": "Fixed"}))]),
     "in pod": in_pod,
     "given up": lambda: iter([ending(out_of_memory, onOutOfMemory={"maxSteps": 0})]),
+    "learned": learned,
     "asked again": lambda: iter([ending(refused)]),
     "refused": lambda: iter([put_status(make.body(engine={"type": "Another", "image": "x"}))]),
 }

@@ -39,6 +39,7 @@ from plimsoll.controller.status import (
 )
 from plimsoll.controller.steps.capacity import believable
 from plimsoll.controller.steps.inpod_sizing import classes
+from plimsoll.controller.steps.learned import lesson
 from plimsoll.controller.steps.survey import listed
 from plimsoll.controller.steps.update import update_available
 from plimsoll.controller.steps.verification import condition as verified
@@ -86,7 +87,12 @@ def conclude(found: Findings, now: datetime) -> Plan:
     conditions = all_conditions(found)
     return Plan(
         # Deletions first: what they free may be what a new pod needs.
-        actions=(*found.tidied, *found.sizing.actions, *found.rollout.actions),
+        actions=(
+            *found.tidied,
+            *found.sizing.actions,
+            *found.rollout.actions,
+            *lesson(found.observed, found.sizing.capacity, found.rollout, now),
+        ),
         status=changed_status(found, conditions, now),
         events=(*found.sizing.events, *found.rollout.events, *transitions(found, conditions)),
         requeue_after=_soonest(

@@ -13,7 +13,7 @@ to look at until the next try begins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.actions import Action, Create, Delete, EventNote, delete_pod
@@ -33,7 +33,7 @@ from plimsoll.controller.status import (
     timestamp,
 )
 from plimsoll.controller.steps import capacity as capacities
-from plimsoll.controller.steps import hints, inpod_sizing, podstate
+from plimsoll.controller.steps import hints, inpod_sizing, learned, podstate
 from plimsoll.controller.steps.attempts import Attempts, Failure, attempts_in
 from plimsoll.controller.steps.mode import impossible, in_pod
 from plimsoll.controller.steps.sizing_result import (
@@ -196,7 +196,8 @@ def _answered(server: InferenceServer, capacity: dict[str, Any], *, persisted: b
     tokens, gpu = capacity["maxTotalTokenNum"], capacity.get("gpu") or {}
     sized = Condition(
         SIZED, TRUE, "Measured",
-        f"Measured {tokens} tokens on {gpu.get('product')} ({capacity.get('confidence')}).",
+        f"Measured {tokens} tokens on {gpu.get('product')} ({capacity.get('confidence')})"
+        f"{learned.told(capacity)}.",
     )  # fmt: skip
     unpinnable = capacities.is_unpinnable(server, capacity)
     if unpinnable:
@@ -341,7 +342,8 @@ def _read_result(
         request_hash=attempts.request_hash,
         at=reading.ended_at or timestamp(now),
     )
-    return _answered(server, capacity, persisted=False)
+    capacity, notes = learned.applied(observed, server, capacity)
+    return replace(_answered(server, capacity, persisted=False), events=notes)
 
 
 def _node_of(
