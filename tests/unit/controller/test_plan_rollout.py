@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll.controller.actions import Patch
 from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.plan import Apply, Plan, plan
 from plimsoll.controller.status import timestamp
@@ -24,6 +25,7 @@ from tests.unit.controller.builders import (
     message,
     node,
     scheduled,
+    server,
     server_pod,
     sizer_state,
     unschedulable,
@@ -207,3 +209,29 @@ def test_a_count_that_the_api_leaves_out_is_zero() -> None:
     made = plan(replace(world, deployment=live), CONTEXT, NOW)
     assert conditions(made, world)["RolledOut"] == ("False", "Progressing")
     assert made.actions == ()
+
+
+def test_a_field_that_the_user_takes_away_is_not_said_to_be_others() -> None:
+    """One patch brings the whole new template; who once wrote the field is not known from it."""
+    world = converged(template={"nodeSelector": {"pool": "gpu"}})
+    spec: dict[str, Any] = {"sizing": {"mode": "Fixed", "maxTotalTokenNum": 4096}}
+    edited = replace(
+        world, server=server(**spec), raw=body(generation=2, status=dict(world.status), **spec)
+    )
+    made = plan(edited, CONTEXT, NOW)
+    (patch,) = made.actions
+    assert isinstance(patch, Patch)
+    (note,) = (event for event in made.events if event.retells)
+    assert (note.type, note.reason) == ("Normal", "RolloutStarted")
+    assert "nodeSelector" in note.message
+    assert "others" not in note.message + patch.why
+
+
+def test_what_others_add_is_said_to_be_theirs() -> None:
+    world = converged()
+    assert world.deployment is not None
+    world.deployment["spec"]["template"]["spec"]["hostNetwork"] = True
+    made = plan(world, CONTEXT, NOW)
+    (note,) = made.events
+    assert (note.type, note.reason) == ("Warning", "ForeignChange")
+    assert "others added spec.template.spec.hostNetwork" in note.message

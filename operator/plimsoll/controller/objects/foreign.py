@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.actions import Patch
 from plimsoll.controller.objects.diff import first_difference
+from plimsoll.controller.objects.names import inputs_hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -131,8 +132,15 @@ def cleaning(
         wanted=dict(desired),
         live=dict(live),
         ops=removal(desired, live, additions),
-        why=f"others added {said(additions)}",
+        why=_why(desired["spec"]["template"], live["spec"]["template"], said(additions)),
     )
+
+
+def _why(desired: Mapping[str, Any], live: Mapping[str, Any], names: str) -> str:
+    """Who added it is known only beside the template that we rendered from the same inputs."""
+    if inputs_hash_of(desired) == inputs_hash_of(live):
+        return f"others added {names}"
+    return f"{names} is not in the new template"
 
 
 def foreign_additions(

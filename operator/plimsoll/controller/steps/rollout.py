@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.actions import Action, Apply, EventNote
+from plimsoll.controller.actions import Action, Apply, EventNote, Patch
 from plimsoll.controller.objects import deployment, first_difference, scaled, service
 from plimsoll.controller.objects.context import FREE_FIRST, Turns
 from plimsoll.controller.objects.foreign import cleaning
@@ -156,13 +156,22 @@ def _writes(
     if live is not None:
         cleaned = cleaning(wanted, live, observed.kept)
         if cleaned is not None:
-            what = f"Deployment {wanted['metadata']['name']}: {cleaned.why}, which is taken out"
-            return (cleaned,), (EventNote("Warning", "ForeignChange", what, retells=True),)
+            return (cleaned,), (_cleaning_note(wanted, live, cleaned),)
     differences = [(w, c, _difference(w, c)) for w, c in children]
     return (
         tuple(Apply(w, text) for w, _, text in differences if text is not None),
         tuple(_note(w, c, text) for w, c, text in differences if text is not None),
     )
+
+
+def _cleaning_note(wanted: Mapping[str, Any], live: Mapping[str, Any], cleaned: Patch) -> EventNote:
+    """Whose change it is: what a new template lacks may be what we no longer render."""
+    what = f"Deployment {wanted['metadata']['name']}"
+    if _same_inputs(wanted, live):
+        text = f"{what}: {cleaned.why}, which is taken out"
+        return EventNote("Warning", "ForeignChange", text, retells=True)
+    text = f"{what}: {first_difference(wanted, live)}; {cleaned.why}"
+    return EventNote("Normal", "RolloutStarted", text, retells=True)
 
 
 def _obstacle(
@@ -273,10 +282,15 @@ def _note(wanted: Mapping[str, Any], live: Mapping[str, Any] | None, text: str) 
         return EventNote("Normal", "Scaled", f"{what}: {text}", retells=True)
     if text.startswith("spec.strategy"):
         return EventNote("Normal", "StrategyChanged", f"{what}: {text}", retells=True)
-    template = wanted["spec"].get("template", {})
-    if inputs_hash_of(template) != inputs_hash_of(live["spec"].get("template", {})):
+    if not _same_inputs(wanted, live):
         return EventNote("Normal", "RolloutStarted", f"{what}: {text}", retells=True)
     return EventNote("Normal", "PutRight", f"{what}: {text}", retells=True)
+
+
+def _same_inputs(wanted: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+    """Whether both have a template of the same inputs, or neither has a template."""
+    one, other = (inputs_hash_of(obj["spec"].get("template", {})) for obj in (wanted, live))
+    return one == other
 
 
 def _live_replicas(observed: Observed) -> int:
