@@ -58,12 +58,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a resource's condition Ready says; ``fresh``: about the spec as it is now."""
+    """What a resource's condition Ready says; ``fresh``: about the spec as it is now.
+
+    ``others`` are the messages of all its conditions, by type.
+    """
 
     status: str
     reason: str
     message: str
     fresh: bool
+    others: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass
@@ -168,6 +172,22 @@ class Recorder:
             if server in state and (not found or found[-1] != state[server].generation):
                 found.append(state[server].generation)
         return found
+
+    def heard(self, server: str, kind: str, words: str, since: float) -> str | None:
+        """The first message of a condition that held these words, however short a time."""
+        for _, state in self.said.between(since, self.now):
+            for type_, message in state[server].others if server in state else ():
+                if type_ == kind and words in message:
+                    return message
+        return None
+
+    def template_changed(self, server: str, since: float) -> float | None:
+        """When a Deployment's template was first written otherwise than it was at ``since``."""
+        first = self.wanted.at(since).get(server)
+        for at, state in self.wanted.between(since, self.now):
+            if first is not None and server in state and state[server].template != first.template:
+                return at
+        return None
 
     def pods_made(self, server: str, since: float = 0.0) -> list[str]:
         """Names of a server's pods that were there at any moment since."""
@@ -302,5 +322,6 @@ class Recorder:
             reason=ready.get("reason", ""),
             message=ready.get("message", ""),
             fresh=ready.get("observedGeneration") == live["metadata"]["generation"],
+            others=tuple((c["type"], c.get("message", "")) for c in conditions),
         )
         self.said.put(at, live["metadata"]["name"], None if kind == "DELETED" else said)

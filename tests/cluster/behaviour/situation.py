@@ -40,6 +40,7 @@ class Row:
         promised: servers that had to be ready all the time.
         fewest_ready: that were ready at the worst moment, from the watch.
         facts: what else the test has proved, a sentence each.
+        began: when, on the recorder's clock.
     """
 
     row: int
@@ -50,6 +51,7 @@ class Row:
     promised: int = 0
     fewest_ready: int = 0
     facts: list[str] = field(default_factory=list)
+    began: float = 0.0
 
 
 class Situation:
@@ -74,8 +76,8 @@ class Situation:
 
         At the end, so many as promised were ready at every moment of the block, and Ready was never untrue.
         """
-        row = Row(number, what, promised=promised)
         began = self.recorder.settled()
+        row = Row(number, what, promised=promised, began=began)
         yield row
         row.seconds = round(self.recorder.now - began, 1)
         row.fewest_ready = self.recorder.never_fewer_than(promised, server, began)
@@ -96,22 +98,30 @@ class Situation:
 
     def look(self, row: Row, moment: str, *, tells: str = "", server: str = "smollm2") -> None:
         """Note what a user sees now. ``tells``: the condition whose message is the row's; Ready's otherwise."""
+        message = self.tenant.condition(tells or "Ready", server)["message"]
+        self._note(row, moment, server, message)
+        if tells or not row.message:
+            row.message = message
+
+    def says(self, row: Row, moment: str, kind: str, words: str, seconds: float = 20) -> None:
+        """Wait until a condition's message has held these words, however short a time, and note it."""
+        server, since = "smollm2", row.began
+
+        def told() -> str | None:
+            return self.recorder.heard(server, kind, words, since)
+
+        wait(
+            told,
+            seconds,
+            f"{kind} says {words!r}",
+            lambda: [self.tenant.server(server).get("status"), self.recorder.story().splitlines()],
+        )
+        row.message = told() or ""
+        self._note(row, moment, server, row.message)
+
+    def _note(self, row: Row, moment: str, server: str, message: str) -> None:
         kubectl = self.tenant.world.cluster.kubectl
         header, line = kubectl(
             "-n", self.tenant.namespace, "get", "isrv", server
         ).stdout.splitlines()
-        said = self.tenant.condition(tells or "Ready", server)["message"]
-        row.moments.append({"moment": moment, "header": header, "line": line, "message": said})
-        if tells or not row.message:
-            row.message = said
-
-    def says(self, row: Row, moment: str, kind: str, words: str, seconds: float = 20) -> None:
-        """Wait until a condition's message holds these words, and note that moment with that message."""
-        found = self.tenant.condition
-        wait(
-            lambda: words in found(kind).get("message", ""),
-            seconds,
-            f"{kind} says {words!r}",
-            lambda: [self.tenant.server(), self.recorder.story().splitlines()],
-        )
-        self.look(row, moment, tells=kind)
+        row.moments.append({"moment": moment, "header": header, "line": line, "message": message})

@@ -33,7 +33,7 @@ def test_no_free_gpu_and_an_edit(situation: Situation) -> None:
     with situation.row(1, "No free GPU, and an edit", promised=2) as row:
         tenant.apply(**edited("second", replicas=3))
         _wait_template(situation, "second")
-        situation.says(row, "after the edit", "RolledOut", "no GPU is free")
+        situation.says(row, "after the edit", "RolledOut", "makes room")
         tenant.wait_ready(seconds=90)
         situation.look(row, "at the end")
         assert len(recorder.pods_made("smollm2")) == 6
