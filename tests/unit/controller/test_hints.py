@@ -11,7 +11,13 @@ import pytest
 from plimsoll.controller.cluster import EVENTS, Page, Refused, Resource, Retry
 from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.plan import plan
-from plimsoll.controller.pod_events import MOST_READS, REFUSED_SECONDS, TTL_SECONDS, PodEvents
+from plimsoll.controller.pod_events import (
+    FORGET_SECONDS,
+    MOST_READS,
+    REFUSED_SECONDS,
+    TTL_SECONDS,
+    PodEvents,
+)
 from plimsoll.controller.senses import Senses
 from plimsoll.controller.status import CAPACITY_AVAILABLE, FALSE, Condition
 from plimsoll.controller.steps import hints
@@ -95,6 +101,8 @@ TABLE: dict[str, tuple[list[Raw], Hint | None]] = {
     "the scheduler's event is not kept up to date": (
         [event("TriggeredScaleUp", GROWS, 29), fails(35)], TRIGGERED,
     ),
+    "the scheduler's event is gone": ([event("TriggeredScaleUp", GROWS, 29)], TRIGGERED),
+    "Karpenter's words in somebody's mouth": ([event("Killing", NO_TYPE)], None),
     "too old": ([event("TriggeredScaleUp", GROWS, 31), fails(35)], None),
     "the newer API's times": (
         [{"reason": "Nominated", "message": CLAIMED, "lastTimestamp": None,
@@ -316,6 +324,17 @@ async def test_what_was_read_stands_while_the_api_server_is_away(told: Told) -> 
     told.fails = Retry("away")
     clock.seconds = TTL_SECONDS
     assert len(await reader.look(NAMESPACE, "uid-of-pod")) == 1
+
+
+async def test_what_nobody_asks_about_is_forgotten(told: Told) -> None:
+    clock = Clock()
+    reader = PodEvents(told, clock)
+    told.put(about("a", sizing()))
+    await reader.look(NAMESPACE, "uid-of-pod")
+    clock.seconds = FORGET_SECONDS
+    await reader.look(NAMESPACE, "another")
+    told.fails = Retry("away")
+    assert await reader.look(NAMESPACE, "uid-of-pod") == ()
 
 
 async def test_many_pods_do_not_read_the_namespace_for_ever(told: Told) -> None:

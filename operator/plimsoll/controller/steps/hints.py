@@ -80,7 +80,7 @@ def hint_of(events: Iterable[Mapping[str, Any]], now: datetime) -> Hint | None:
             told.append((at, Hint(meaning, _quote(event.get("message")))))
         elif event.get("reason") == _FAILED:
             failed.append(at)
-    since = max(now - LIFE, max(failed, default=now - LIFE + LATE) - LATE)
+    since = max([now - LIFE, *(at - LATE for at in failed)])
     recent = [pair for pair in told if pair[0] >= since]
     return max(recent, key=lambda pair: pair[0])[1] if recent else None
 

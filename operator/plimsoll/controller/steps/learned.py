@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.observed import Observed
-    from plimsoll.controller.steps.rollout import Rollout
+    from plimsoll.controller.steps.survey import Survey
 
 # The most that is taken from a pool unseen, in percent of the device's memory.
 MOST_PERCENT: Final = 10
@@ -128,23 +128,21 @@ def told(capacity: Mapping[str, Any]) -> str:
 
 
 def lesson(
-    observed: Observed, capacity: Mapping[str, Any] | None, rollout: Rollout, now: datetime
+    observed: Observed, capacity: Mapping[str, Any] | None, pods: Survey, now: datetime
 ) -> tuple[Remember, ...]:
     """What is to be remembered, once a server serves with a pool that was made smaller.
 
     Args:
         observed: the world; without ``learned`` nothing is written.
         capacity: what the template carries.
-        rollout: whether servers of that template serve.
+        pods: the server pods, by that template.
         now: the time, in UTC.
     """
     server = observed.server
     if observed.learned is None or server is None or capacity is None:
         return ()
-    steps = capacity.get("shrinkSteps", 0)
-    measured = capacity["source"] in {capacities.MEASURED, capacities.IN_POD}
-    serves = rollout.settled and rollout.pods.ready_current > 0
-    if not (steps and measured and serves and server.spec.sizing.on_out_of_memory.shrink):
+    shrinks = server.spec.sizing.on_out_of_memory.shrink
+    if not (capacity.get("shrinkSteps") and pods.ready_current and shrinks):
         return ()
     # Steps that a guard took for a stranger's memory are not among these bytes.
     extra = capacity["breakdown"]["reserve"].get("extra", 0) - server.spec.sizing.extra_reserve

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from plimsoll.controller.crd.types import InferenceServer
 
 
+# What the number of tokens means where they all have one size.
+ONE_SIZE: Final = "AllLayersFull"
+# What engines said of a pool, in the keys of the status.
+REPORTED: Final = frozenset({"engineReportedTokens", "driftPercent"})
+
+
 def step_bytes(server: InferenceServer, pool: int) -> int:
     """Bytes that the next step takes off a pool of that many bytes.
 
@@ -25,7 +31,7 @@ def step_bytes(server: InferenceServer, pool: int) -> int:
 
 def shrunk(server: InferenceServer, capacity: Mapping[str, Any]) -> dict[str, Any] | None:
     """The capacity with a pool that is one step smaller, or None where nothing useful is left."""
-    used = capacity["breakdown"]["kv"]
+    used = _used(capacity)
     smaller = _with_pool(server, capacity, used - step_bytes(server, used))
     if smaller is None:
         return None
@@ -37,9 +43,10 @@ def reduced(
 ) -> dict[str, Any] | None:
     """The capacity with that many bytes left free for the engine beside its reserve.
 
-    None where nothing useful is left.
+    None where they are free as it is, because the user set a limit, and where nothing useful is left.
     """
-    return _with_pool(server, capacity, capacity["breakdown"]["kv"] - size)
+    pool = capacity["breakdown"]["kv"] - size
+    return _with_pool(server, capacity, pool) if pool < _used(capacity) else None
 
 
 def _with_pool(
@@ -54,30 +61,47 @@ def _with_pool(
     if pool <= 0:
         return None
     tokens = _tokens(capacity, pool)
-    least = server.spec.sizing.min_total_token_num or 1
-    wanted = server.spec.sizing.context_length
-    if tokens < max(1, least) or (wanted is not None and tokens < wanted):
+    asked = server.spec.sizing
+    if tokens < max(asked.min_total_token_num or 1, asked.context_length or 1):
         return None
-    reserve = {**terms["reserve"], "extra": terms["reserve"].get("extra", 0) + terms["kv"] - pool}
+    learnt = terms["reserve"].get("extra", 0) + terms["kv"] - pool
+    reserve = {**terms["reserve"], "extra": learnt}
     context = min(capacity["contextLength"], tokens)
     return {
-        **capacity,
+        # What engines reported of the larger pool says nothing about this one.
+        **{key: value for key, value in capacity.items() if key not in REPORTED},
         "breakdown": {**terms, "kv": pool, "reserve": reserve},
         "kvCacheBytes": pool,
         "maxTotalTokenNum": tokens,
         "contextLength": context,
         "concurrencyAtContext": _concurrency(capacity, tokens, context),
+        **({"blocks": tokens // capacity["blockTokens"]} if "blockTokens" in capacity else {}),
         **_pinned(capacity, pool, tokens, context),
     }
+
+
+def _used(capacity: Mapping[str, Any]) -> int:
+    """Bytes that the engine makes its pool of: less than there are, where the user set a limit.
+
+    A step off what nobody uses would change nothing, and the same crash would come again.
+    """
+    most: int = capacity["breakdown"]["kv"]
+    pinned = (capacity.get("pinned") or {}).get("kvCacheBytes")
+    if pinned is not None:
+        return min(most, int(pinned))
+    if capacity["tokenMeaning"] != ONE_SIZE:
+        return most
+    tokens = int(capacity["maxTotalTokenNum"])
+    return min(most, int(capacity["fixedPools"]) + tokens * int(capacity["bytesPerToken"]))
 
 
 def _tokens(capacity: Mapping[str, Any], pool: int) -> int:
     """Tokens of the smaller pool: by the size of one, or by proportion where they have no one size."""
     before, granule = int(capacity["maxTotalTokenNum"]), int(capacity["granule"])
-    if capacity["tokenMeaning"] == "AllLayersFull":
+    if capacity["tokenMeaning"] == ONE_SIZE:
         most = token_limit(pool, capacity["fixedPools"], capacity["bytesPerToken"], granule)
         return min(before, most)
-    return int(before * pool // capacity["breakdown"]["kv"] // granule * granule)
+    return int(before * pool // _used(capacity) // granule * granule)
 
 
 def _pinned(capacity: Mapping[str, Any], pool: int, tokens: int, context: int) -> dict[str, Any]:
@@ -86,7 +110,7 @@ def _pinned(capacity: Mapping[str, Any], pool: int, tokens: int, context: int) -
         return {}
     smaller = {"maxTotalTokenNum": tokens, "contextLength": context}
     if "kvCacheBytes" in pinned:
-        smaller["kvCacheBytes"] = pinned["kvCacheBytes"] * pool // capacity["breakdown"]["kv"]
+        smaller["kvCacheBytes"] = pool
     changed = {key: value for key, value in smaller.items() if key in pinned}
     return {"pinned": {**pinned, **changed}}
 
@@ -99,6 +123,15 @@ def _concurrency(capacity: Mapping[str, Any], tokens: int, context: int) -> dict
 def size_of(capacity: Mapping[str, Any]) -> str:
     """The pool in the words of a message."""
     return f"{capacity['maxTotalTokenNum']} tokens"
+
+
+def beside_others(pod: str, capacity: Mapping[str, Any]) -> str:
+    """There is no further step, and other servers get on with the pool."""
+    return (
+        f"The engine of pod {pod} runs out of device memory with {size_of(capacity)}, with which "
+        "other servers go on. Look at what else holds memory on its device; the kubelet tries again "
+        "by itself."
+    )
 
 
 _TERMS: Final = (("free", "freeAfterInit"), ("weights", "weights"), ("safety", "safety"))
