@@ -96,7 +96,7 @@ def test_broken_pods_and_an_edit_that_cures_them(situation: Situation) -> None:
 def test_an_engine_that_never_becomes_ready(situation: Situation) -> None:
     """The rollout stops with its deadline and says so; the old server serves on, and the way back is an edit."""
     tenant = situation.tenant
-    patience = {"progressDeadlineSeconds": 20}
+    patience = {"progressDeadlineSeconds": 12}
     tenant.apply(**edited("good", engine=standin(NEVER_READY=0), rollout=patience))
     tenant.wait_ready(seconds=60)
     with situation.row(15, "An engine that never becomes ready", promised=2) as row:
