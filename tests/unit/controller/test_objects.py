@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -36,6 +36,9 @@ from tests.unit.controller.builders import (
     server,
     stored,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PIN = Pin(GPU_LABEL, PRODUCT)
 STAMP = Stamp(409600, 256, 131072, 8192, 16 * 10**9, None, PIN)
@@ -280,8 +283,8 @@ def test_command_and_environment_of_the_user() -> None:
     ]
 
 
-def _kubelet_expands(text: str) -> str:
-    """third_party/forked/golang/expansion/expand.go of Kubernetes, with no variable defined but HOME."""
+def kubelet_expands(text: str, variables: Mapping[str, str]) -> str:
+    """third_party/forked/golang/expansion/expand.go of Kubernetes."""
     out, i = "", 0
     while i < len(text):
         if text[i] == "$" and i + 1 < len(text):
@@ -292,7 +295,7 @@ def _kubelet_expands(text: str) -> str:
             close = text.find(")", i + 2)
             if after == "(" and close >= 0:
                 name = text[i + 2 : close]
-                out += "/root" if name == "HOME" else f"$({name})"
+                out += variables.get(name, f"$({name})")
                 i = close + 1
                 continue
             if after == "(":
@@ -306,7 +309,7 @@ def _kubelet_expands(text: str) -> str:
 
 @given(st.text(alphabet="$()HOMEab ", max_size=30))
 def test_user_text_reaches_the_process_unchanged(text: str) -> None:
-    assert _kubelet_expands(literal(text)) == text
+    assert kubelet_expands(literal(text), {"HOME": "/root"}) == text
 
 
 def test_literal_touches_only_what_the_kubelet_would() -> None:
