@@ -21,7 +21,9 @@ from plimsoll.controller.objects import (
     service,
     sizing_pod,
 )
+from plimsoll.controller.objects.foreign import foreign_additions
 from tests.unit.controller.builders import CONTEXT, GPU_LABEL, LLAMACPP, NAMESPACE, server
+from tests.unit.controller.golden_templates import as_deployed, golden
 from tests.unit.controller.test_objects import BUSY
 
 if TYPE_CHECKING:
@@ -141,6 +143,29 @@ def test_server_pods_pass_the_level_that_the_condition_names(
     refused = "restricted" in level and "securityContext" not in spec.get("template", {})
     assert ("violates PodSecurity" in done.stderr) is refused, done.stderr
     assert (done.returncode == 0) is not refused, done.stderr
+
+
+@pytest.mark.parametrize("name", golden())
+def test_templates_of_every_version_are_stored_as_rendered(
+    api_cluster: Cluster, level: str, name: str
+) -> None:
+    """Also where numbers come from a file and an engine is measured again (fileKeyRef, its rules)."""
+    made = as_deployed(golden()[name])
+    made["metadata"]["name"] = name
+    live = _apply(api_cluster, level, made)
+    assert first_difference(made, live) is None
+    assert foreign_additions(made, live) == ()
+    for field in ("fileKeyRef", "restartPolicyRules", "RestartAllContainers"):
+        assert json.dumps(live).count(f'"{field}"') == json.dumps(made).count(f'"{field}"')
+    again = _apply(api_cluster, level, made)
+    assert again["spec"] == live["spec"]
+    assert again["metadata"].get("generation") == live["metadata"].get("generation")
+
+
+def test_the_golden_templates_hold_what_is_asked_about() -> None:
+    found = json.dumps(golden()["v2-inpod-file-key-ref"]["template"])
+    for field in ("fileKeyRef", "restartPolicyRules", "RestartAllContainers"):
+        assert f'"{field}"' in found
 
 
 def test_scaling_the_live_object_changes_nothing_else(api_cluster: Cluster, level: str) -> None:
