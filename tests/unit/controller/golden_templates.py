@@ -24,9 +24,11 @@ from plimsoll.controller.observed import observe_from
 from plimsoll.controller.plan import plan
 from plimsoll.controller.steps.capacity import stamp_of
 from plimsoll.core.engines.base import Pinned
-from tests.unit.controller.builders import CONTEXT, NOW, REPORT, born, ended, node
+from tests.unit.controller.builders import CONTEXT, NOW, REPORT, body, born, ended, node
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from plimsoll.controller.crd.types import InferenceServer
 
 FOLDER = Path(__file__).parents[2] / "data" / "templates"
@@ -72,7 +74,9 @@ def as_deployed(found: Golden) -> dict[str, Any]:
     return made
 
 
-def _measured(resource: dict[str, Any], **numbers: Any) -> dict[str, Any]:
+def _measured(
+    resource: dict[str, Any], pinned: Mapping[str, Any] | None = None, **numbers: Any
+) -> dict[str, Any]:
     """The capacity that a sizing pod's report leads to."""
     report = replace(
         REPORT,
@@ -81,6 +85,7 @@ def _measured(resource: dict[str, Any], **numbers: Any) -> dict[str, Any]:
             context_length=REPORT.context_length,
             prefill_tokens=REPORT.prefill_tokens,
             max_sequences=numbers.get("max_sequences", REPORT.max_sequences),
+            **(pinned or {}),
         ),
         **numbers,
     )
@@ -104,6 +109,10 @@ def write_latest() -> None:
     light, llama = (golden()[f"v1-{name}"]["resource"] for name in ("lightllm", "llamacpp"))
     _write("lightllm", light, capacity=_measured(light))
     _write("llamacpp", llama, capacity=_measured(llama, model_file="llama.gguf", max_sequences=4))
+    # An engine whose numbers stand in its environment too.
+    engine = {"type": "TGI", "image": "ghcr.io/huggingface/text-generation-inference:3.3.7"}
+    share = {"kv_cache_bytes": REPORT.budget.kv, "memory_fraction": "0.875"}
+    _write("tgi", body(engine=engine), capacity=_measured(body(engine=engine), share))
     light, llama = ({**raw, "spec": {**raw["spec"]}} for raw in (light, llama))
     light["spec"]["sizing"] = {"mode": "InPod", "extraReserve": "1Gi"}
     llama["spec"]["sizing"] = {"mode": "InPod"}

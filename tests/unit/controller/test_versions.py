@@ -148,7 +148,7 @@ def test_an_upgrade_writes_nothing_but_the_status(name: str) -> None:
     assert plan(replace(seen, raw={**seen.raw, "status": made.status}), NEWER, NOW) == Plan()
 
 
-@pytest.mark.parametrize("name", ["v2-lightllm", "v2-llamacpp"])
+@pytest.mark.parametrize("name", ["v2-lightllm", "v2-llamacpp", "v2-tgi"])
 def test_the_same_operator_has_no_update(name: str) -> None:
     seen = world(GOLDEN[name])
     made = plan(seen, BuildContext(**GOLDEN[name]["context"]), NOW)
