@@ -9,7 +9,9 @@ import pytest
 
 from plimsoll.controller.cluster import (
     ALL_PODS,
+    CONFIG_MAPS,
     DEPLOYMENTS,
+    EVENTS,
     LEASES,
     MANAGED_SELECTOR,
     PODS,
@@ -173,6 +175,44 @@ class Scenarios:
         assert pages >= 2
         one = await cluster.page(ALL_PODS, fields=f"metadata.namespace={namespace}", limit=9)
         assert (len(one.items), one.more) == (4, "")
+
+    async def test_a_page_of_one_namespace_holds_the_events_of_one_object(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        for name, uid in (("mine", "uid-1"), ("another", "uid-2")):
+            event = {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": name, "namespace": namespace},
+                "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "p", "uid": uid},
+                "reason": "TriggeredScaleUp",
+                "message": "pod triggered scale-up",
+                "lastTimestamp": "2026-12-01T12:00:00Z",
+            }
+            assert await cluster.create_event(event)
+        fields = "involvedObject.uid=uid-1"
+        page = await cluster.page(EVENTS, namespace=namespace, fields=fields, limit=50)
+        assert [item["metadata"]["name"] for item in page.items] == ["mine"]
+        elsewhere = await cluster.page(EVENTS, namespace="default", fields=fields, limit=50)
+        assert elsewhere.items == []
+
+    async def test_each_manager_of_a_map_has_its_own_entries(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        def entry(key: str, value: str) -> Object:
+            return {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "m", "namespace": namespace, "labels": dict(LABEL)},
+                "data": {key: value},
+            }
+
+        await cluster.apply(entry("a", "1"), "writer-a")
+        await cluster.apply(entry("b", "1"), "writer-b")
+        await cluster.apply(entry("a", "2"), "writer-a")
+        live = await cluster.apply(entry("c", "3"), "writer-a")
+        assert live["data"] == {"b": "1", "c": "3"}
+        assert await cluster.get(CONFIG_MAPS, namespace, "m") == live
 
     async def test_apply_creates_changes_and_is_silent_without_a_change(
         self, cluster: Cluster, namespace: str
@@ -414,9 +454,9 @@ class TestReal(Scenarios):
     @pytest.fixture
     async def cluster(self, api_cluster: LocalCluster, namespace: str) -> AsyncIterator[Cluster]:
         api_cluster.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "crd.yaml"))
-        api_cluster.kubectl(
-            "wait", "--for=condition=Established", "crd/inferenceservers.plimsoll.dev"
-        )
+        # A new CRD has no status for a moment, over which a wait for a condition stumbles.
+        for what in ("jsonpath={.status.conditions}", "condition=Established"):
+            api_cluster.kubectl("wait", f"--for={what}", "crd/inferenceservers.plimsoll.dev")
         api_cluster.kubectl("create", "namespace", namespace)
         async with await connect(str(api_cluster.kubeconfig)) as kube:
             yield kube

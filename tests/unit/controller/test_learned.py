@@ -197,6 +197,20 @@ def test_caps(sizing: dict[str, Any], known: int, taken: int) -> None:
     assert ("learned" in capacity) is bool(taken)
 
 
+def test_a_limit_of_the_user_that_leaves_as_much_free_is_kept() -> None:
+    spec: dict[str, Any] = {"sizing": {"maxTotalTokenNum": 48 * GIB // CELL}}
+    report = replace(REPORT, max_total_token_num=48 * GIB // CELL)
+    found = {}
+    for known in (GIB, 3 * GIB):
+        entries = learned_map(NAMESPACE, replace(ENTRY, extra_bytes=known))["data"]
+        world = observe_from(body(**spec), pods=[ended(sizing(**spec), report)], node=node())
+        made = plan(replace(world, learned=entries), CONTEXT, NOW)
+        assert made.status is not None
+        capacity = made.status["capacity"]
+        found[known] = capacity["maxTotalTokenNum"] * CELL, "learned" in capacity
+    assert found == {GIB: (48 * GIB, False), 3 * GIB: (47 * GIB, True)}
+
+
 def test_other_cases_and_no_map_take_nothing() -> None:
     other = replace(ENTRY, case=replace(CASE, product="L4"))
     plain = measured(None)[1]

@@ -100,7 +100,7 @@ def applied(
         )
         return capacity, (EventNote("Warning", "LearnedReserveIgnored", note),)
     size = min(entry.extra_bytes, _most(server, capacity))
-    smaller = shrink.reduced(server, capacity, size) if size > 0 else None
+    smaller = shrink.reduced(server, capacity, size)
     if smaller is None:
         return capacity, ()
     learned = {"bytes": size, "from": entry.learned_from, "at": entry.at}
