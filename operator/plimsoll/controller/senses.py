@@ -98,11 +98,9 @@ class Senses:
         if wants_replica_sets(observed):
             observed = replace(observed, replica_sets=await self._replica_sets(observed))
         if self._events is not None and (waiting := hints.waiting_pods(observed)):
-            told = {
-                podstate.uid(pod): await self._events.look(server.namespace, podstate.uid(pod))
-                for pod in waiting
-            }
-            observed = replace(observed, hints=told)
+            uids = [podstate.uid(pod) for pod in waiting]
+            told = await asyncio.gather(*(self._events.look(server.namespace, u) for u in uids))
+            observed = replace(observed, hints=dict(zip(uids, told, strict=True)))
         if self._learn and learned.is_wanted(observed):
             observed = replace(observed, learned=await self._learned(server.namespace))
         return observed

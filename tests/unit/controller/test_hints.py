@@ -62,7 +62,7 @@ NO_TYPE = (
 def event(reason: str, message: str, minutes: float = 1, **more: Any) -> Raw:
     """An Event as the recorders of client-go write it, so many minutes old."""
     at = (NOW - timedelta(minutes=minutes)).isoformat()
-    return {"reason": reason, "message": message, "lastTimestamp": at, **more}
+    return {"reason": reason, "message": message, "lastTimestamp": at} | more
 
 
 def fails(minutes: float) -> Raw:
@@ -114,6 +114,10 @@ TABLE: dict[str, tuple[list[Raw], Hint | None]] = {
         [{"reason": "Nominated", "message": CLAIMED,
           "metadata": {"creationTimestamp": NOW.isoformat()}}],
         NOMINATED,
+    ),
+    "no time that can be read": (
+        [event("Nominated", CLAIMED, firstTimestamp="2026-12-01T12:00:00", lastTimestamp="soon")],
+        None,
     ),
     "no time at all": ([{"reason": "Nominated", "message": CLAIMED}], None),
     "lines and a long list": (

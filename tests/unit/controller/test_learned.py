@@ -10,6 +10,7 @@ import pytest
 
 from plimsoll.controller.actions import Apply, Remember
 from plimsoll.controller.cluster import Object, Refused, Retry
+from plimsoll.controller.objects import Stamp
 from plimsoll.controller.objects.learned_map import (
     LEARNED_MAP,
     Case,
@@ -23,6 +24,8 @@ from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.plan import plan
 from plimsoll.controller.senses import Senses
 from plimsoll.controller.steps import learned, shrink
+from plimsoll.controller.steps.sizing import Sizing
+from plimsoll.controller.steps.survey import Survey
 from plimsoll.core.units import GIB
 from tests.unit.controller.builders import (
     BUDGET,
@@ -281,6 +284,22 @@ def test_what_a_server_was_given_at_once_is_no_news() -> None:
     capacity = {k: v for k, v in world.status["capacity"].items() if k != "shrinkSteps"}
     again = replace(world, raw={**world.raw, "status": {"capacity": capacity}})
     assert (len(lessons(world)), len(lessons(again))) == (1, 0)
+
+
+def test_a_number_teaches_once_it_is_in_the_template_and_whoever_measured_it() -> None:
+    world = shrunk_world({})
+    capacity = world.status["capacity"]
+    pods = Survey(world.server_pods, (), ())
+    found = [
+        len(learned.lesson(world, Sizing((), capacity=given, stamp=stamp), pods, NOW))
+        for given, stamp in (
+            (capacity, Stamp()),
+            (capacity, None),
+            (None, Stamp()),
+            ({**capacity, "source": "InPod"}, Stamp()),
+        )
+    ]
+    assert found == [1, 0, 0, 1]
 
 
 def test_an_engine_of_unknown_version_is_its_image() -> None:

@@ -91,7 +91,7 @@ def conclude(found: Findings, now: datetime) -> Plan:
             *found.tidied,
             *found.sizing.actions,
             *found.rollout.actions,
-            *lesson(found.observed, found.sizing.capacity, found.rollout.pods, now),
+            *lesson(found.observed, found.sizing, found.rollout.pods, now),
         ),
         status=changed_status(found, conditions, now),
         events=(*found.sizing.events, *found.rollout.events, *transitions(found, conditions)),

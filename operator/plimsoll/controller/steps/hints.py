@@ -100,8 +100,16 @@ def _time(event: Mapping[str, Any]) -> datetime | None:
         *(event.get(key) for key in ("lastTimestamp", "eventTime", "firstTimestamp")),
         metadata.get("creationTimestamp"),
     )
-    times = [datetime.fromisoformat(str(text)) for text in given if text]
-    return max(times, default=None)
+    times = (_parsed(str(text)) for text in given if text)
+    return max((time for time in times if time is not None), default=None)
+
+
+def _parsed(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def _quote(text: object) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.observed import Observed
+    from plimsoll.controller.steps.sizing import Sizing
     from plimsoll.controller.steps.survey import Survey
 
 # The most that is taken from a pool unseen, in percent of the device's memory.
@@ -127,19 +128,17 @@ def told(capacity: Mapping[str, Any]) -> str:
     )
 
 
-def lesson(
-    observed: Observed, capacity: Mapping[str, Any] | None, pods: Survey, now: datetime
-) -> tuple[Remember, ...]:
+def lesson(observed: Observed, sizing: Sizing, pods: Survey, now: datetime) -> tuple[Remember, ...]:
     """What is to be remembered, once a server serves with a pool that was made smaller.
 
     Args:
         observed: the world; without ``learned`` nothing is written.
-        capacity: what the template carries.
-        pods: the server pods, by that template.
+        sizing: the number; while it is not stamped, the pods carry another.
+        pods: the server pods, by the template that carries it.
         now: the time, in UTC.
     """
-    server = observed.server
-    if observed.learned is None or server is None or capacity is None:
+    server, capacity = observed.server, sizing.capacity
+    if observed.learned is None or server is None or capacity is None or sizing.stamp is None:
         return ()
     shrinks = server.spec.sizing.on_out_of_memory.shrink
     if not (capacity.get("shrinkSteps") and pods.ready_current and shrinks):
