@@ -18,6 +18,7 @@ from plimsoll.controller.crd.types import (
     INPOD,
     NVML,
     STAMPED,
+    TORCH,
     OnOutOfMemory,
     Sizing,
 )
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 # Absent is Auto: there is no word for it, so that absence has one spelling.
 MODES: Final = (STAMPED, INPOD, FIXED, ENGINE)
-PROBES: Final = (NVML, "Torch")
+PROBES: Final = (NVML, TORCH)
 STATE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32")
 SHRINK: Final = "Shrink"
 OUT_OF_MEMORY_ACTIONS: Final = (SHRINK, "None")

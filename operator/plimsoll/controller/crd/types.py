@@ -27,6 +27,7 @@ FIXED: Final = "Fixed"
 ENGINE: Final = "Engine"
 
 NVML: Final = "NVML"
+TORCH: Final = "Torch"
 
 RECREATE: Final = "Recreate"
 ROLLING_UPDATE: Final = "RollingUpdate"

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import ENGINE, FIXED, STAMPED, sizing_request
+from plimsoll.controller.crd.types import TORCH
 
 if TYPE_CHECKING:
     from plimsoll.controller.crd.types import InferenceServer
@@ -61,6 +62,7 @@ def sizing_key(server: InferenceServer) -> str:
             "mode": spec.sizing.mode if spec.sizing.mode in {FIXED, ENGINE} else STAMPED,
             "request": request_of(server),
             "model": [spec.model.claim_name, spec.model.sub_path, spec.model.file],
+            "probe": TORCH if spec.sizing.probe == TORCH else None,
             "resource": spec.accelerator.resource,
             "count": spec.accelerator.count,
             "products": sorted(spec.accelerator.products),

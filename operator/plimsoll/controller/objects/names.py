@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 # Containers.
 SIZER: Final = "sizer"
+SIZER_FILES: Final = "sizer-files"
 SERVER: Final = "server"
 DONE: Final = "done"
 
@@ -18,6 +19,7 @@ DONE: Final = "done"
 MODEL_VOLUME: Final = "model"
 WORK_VOLUME: Final = "plimsoll"
 WORK_PATH: Final = "/plimsoll"
+SIZER_FOLDER: Final = "/plimsoll/bin"
 SHARED_MEMORY_VOLUME: Final = "shm"
 SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 -- the mount point NCCL and torch look for
 

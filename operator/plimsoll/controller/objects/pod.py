@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import sizing_request
+from plimsoll.controller.crd.types import TORCH
 from plimsoll.controller.objects import names
 from plimsoll.controller.objects.affinity import class_requirements, with_node_requirements
 
@@ -34,6 +35,13 @@ GUARD: Final = "guard"
 SIZER_RESOURCES: Final[Mapping[str, Mapping[str, str]]] = {
     "requests": {"cpu": "50m", "memory": "64Mi"},
     "limits": {"memory": "512Mi"},
+}
+
+
+# torch and its libraries are loaded, and a CUDA context made, for the seconds of the probe.
+TORCH_RESOURCES: Final[Mapping[str, Mapping[str, str]]] = {
+    "requests": {"cpu": "50m", "memory": "64Mi"},
+    "limits": {"memory": "8Gi"},
 }
 
 
@@ -64,7 +72,7 @@ def volumes(server: InferenceServer) -> list[dict[str, Any]]:
             "name": names.MODEL_VOLUME,
             "persistentVolumeClaim": {"claimName": spec.model.claim_name},
         },
-        {"name": names.WORK_VOLUME, "emptyDir": {"sizeLimit": "1Mi"}},
+        {"name": names.WORK_VOLUME, "emptyDir": {"sizeLimit": _work_size(server)}},
         {
             "name": names.SHARED_MEMORY_VOLUME,
             "emptyDir": {"medium": "Memory", "sizeLimit": spec.template.shared_memory_size},
@@ -97,7 +105,7 @@ def with_devices(
     }
 
 
-def sizer_container(
+def sizer_containers(
     server: InferenceServer,
     context: BuildContext,
     *,
@@ -105,7 +113,7 @@ def sizer_container(
     role: str = SIZE,
     extra_reserve: int = 0,
     more: Iterable[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     """The init container that measures (``size``) or, beside a stamped number, guards (``guard``).
 
     Args:
@@ -129,7 +137,7 @@ def sizer_container(
         {"name": "PLIMSOLL_DEVICE_COUNT", "value": str(server.spec.accelerator.count)},
     ]
     env.extend(dict(entry) for entry in more)
-    return {
+    sizer = {
         "name": names.SIZER,
         "image": context.sizer_image,
         "imagePullPolicy": context.sizer_pull_policy,
@@ -142,6 +150,36 @@ def sizer_container(
             {"name": names.WORK_VOLUME, "mountPath": names.WORK_PATH},
         ],
     }
+    return [sizer] if server.spec.sizing.probe != TORCH else _beside_torch(server, sizer)
+
+
+def _beside_torch(server: InferenceServer, sizer: dict[str, Any]) -> list[dict[str, Any]]:
+    """CUDA's own word on the memory needs the engine's torch, and so its image.
+
+    A first init container carries the sizer into a volume that both see; the second runs it there.
+    """
+    carrier = {
+        **sizer,
+        "name": names.SIZER_FILES,
+        "args": ["copy", names.SIZER_FOLDER],
+        "env": [],
+        "volumeMounts": [{"name": names.WORK_VOLUME, "mountPath": names.WORK_PATH}],
+    }
+    engine = server.spec.engine
+    carried = {
+        **sizer,
+        "image": engine.image,
+        "imagePullPolicy": engine.image_pull_policy,
+        "command": ["python3", "-I", names.SIZER_FOLDER],
+        "env": [*sizer["env"], {"name": "PLIMSOLL_PROBE", "value": TORCH}],
+        "resources": with_devices(server, TORCH_RESOURCES),
+    }
+    return [carrier, carried]
+
+
+def _work_size(server: InferenceServer) -> str:
+    """The env file is some lines; the sizer itself, where it is carried, is 2 MB."""
+    return "8Mi" if server.spec.sizing.probe == TORCH else "1Mi"
 
 
 def sizer_security(server: InferenceServer) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from plimsoll.controller.objects.labels import owner_reference, sizing_labels
 from plimsoll.controller.objects.pod import (
     SIZER_RESOURCES,
     pod_base,
-    sizer_container,
+    sizer_containers,
     sizer_security,
     with_devices,
 )
@@ -76,7 +76,7 @@ def _render(
             "restartPolicy": "Never",
             "activeDeadlineSeconds": ACTIVE_DEADLINE_SECONDS,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
-            "initContainers": [sizer_container(server, context, request_hash=request_hash)],
+            "initContainers": sizer_containers(server, context, request_hash=request_hash),
             "containers": [done],
         },
     }

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.crd.types import WITH_OPERATOR
+from plimsoll.controller.crd.types import TORCH, WITH_OPERATOR
 from plimsoll.controller.objects.affinity import class_requirements
 from plimsoll.controller.objects.context import Stamp
 from plimsoll.controller.objects.hashes import digest, request_of
@@ -55,6 +55,7 @@ def inputs_hash(server: InferenceServer, stamp: Stamp, version: int = LATEST) ->
             "accelerator": [spec.accelerator.resource, spec.accelerator.count],
             "classes": class_requirements(spec.accelerator, stamp.pin),
             "drainSeconds": spec.rollout.drain_seconds,
+            "probe": _probe(server),
             "probes": spec.probes,
             "template": spec.template,
             "stamp": stamp if version > FIRST else _first(stamp),
@@ -81,6 +82,11 @@ def version_to_render(
         if inputs_hash_of(template) == fingerprint:
             return version, fingerprint
     return LATEST, inputs_hash(server, stamp)
+
+
+def _probe(server: InferenceServer) -> str | None:
+    """Only the probe that changes the pod; NVML is what everybody had before there was a choice."""
+    return TORCH if server.spec.sizing.probe == TORCH else None
 
 
 def _first(stamp: Stamp) -> Stamp:

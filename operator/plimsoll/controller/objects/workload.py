@@ -30,7 +30,7 @@ from plimsoll.controller.objects.pod import (
     model_path,
     pod_base,
     server_security,
-    sizer_container,
+    sizer_containers,
     with_devices,
 )
 from plimsoll.controller.objects.versions import version_to_render
@@ -187,7 +187,7 @@ def _rendered_sizer(
 def _pod_spec(
     server: InferenceServer, stamp: Stamp, sizer: BuildContext, version: int
 ) -> dict[str, Any]:
-    guard = sizer_container(
+    sizers = sizer_containers(
         server,
         sizer,
         # The sizing key, not the request hash: the latter contains the operator's own image.
@@ -201,7 +201,7 @@ def _pod_spec(
         "terminationGracePeriodSeconds": drain.grace_seconds(server),
         # The last init container: the kubelet keeps the record of that one only, so it is not run
         # again when the server container restarts.
-        "initContainers": [guard],
+        "initContainers": sizers,
         "containers": [_server_container(server, stamp, version)],
     }
 

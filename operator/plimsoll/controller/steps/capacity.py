@@ -20,6 +20,8 @@ from plimsoll.core.report import is_model_file
 
 # What makes two devices the same kind, as the sizer reports it.
 _CLASS_KEYS: Final = ("product", "totalBytes", "mig", "sharing", "count")
+# The meaning of a number of tokens that all have one size.
+_ONE_SIZE: Final = "AllLayersFull"
 # In place of a sizing key: the answer is shown, and answers no question any more.
 STALE: Final = "stale"
 # More than the schema admits as spec.sizing.onOutOfMemory.maxSteps were not ours.
@@ -60,6 +62,7 @@ def measured(
             "contextLength": report.context_length,
             "prefillTokens": report.prefill_tokens,
             "pinned": report.pinned.to_mapping() if report.pinned else None,
+            **_blocks(report),
             "bytesPerToken": report.kv_bytes_per_rank,
             "fixedPools": report.fixed_pools,
             "granule": report.granule,
@@ -226,6 +229,14 @@ def is_unpinnable(server: InferenceServer, capacity: Mapping[str, Any]) -> bool:
     """Whether several replicas would all have to run on the one node that was measured."""
     pin = capacity.get("pinnedLabel") or {}
     return server.spec.replicas > 1 and pin.get("key") == HOSTNAME_LABEL
+
+
+def _blocks(report: Report) -> dict[str, int]:
+    """Blocks of the pool, where the engine has them and one size of token leads to their number."""
+    size = report.pinned.block_tokens if report.pinned is not None else None
+    if size is None or report.token_meaning != _ONE_SIZE:
+        return {}
+    return {"blocks": report.max_total_token_num // size, "blockTokens": size}
 
 
 def _concurrency(report: Report) -> dict[str, Any]:

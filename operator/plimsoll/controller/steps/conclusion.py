@@ -234,15 +234,16 @@ def _rollout(found: Findings) -> dict[str, Any] | None:
 def effective(server: InferenceServer, sizing: Sizing, rollout: Rollout) -> dict[str, Any]:
     """The values that are in force where the spec leaves the choice open."""
     asked, stamp, turns = server.spec.sizing, sizing.stamp, rollout.turns
+    known = sizing.capacity or {}
     values = {
         "servedName": server.spec.model.served_name,
         "engineVersion": server.spec.engine.version,
         "port": server_port(server),
         "tensor": server.spec.tensor,
         "mode": sizing.mode,
-        "contextLength": stamp.context_length if stamp else asked.context_length,
-        "prefillTokens": stamp.prefill_tokens if stamp else asked.prefill_tokens,
-        "maxConcurrentRequests": stamp.max_sequences if stamp else asked.max_concurrent_requests,
+        "contextLength": known.get("contextLength", asked.context_length),
+        "prefillTokens": known.get("prefillTokens", asked.prefill_tokens),
+        "maxConcurrentRequests": known.get("maxSequences", asked.max_concurrent_requests),
         "cudaGraphMaxBatch": asked.cuda_graph_max_batch,
         "strategy": turns.strategy,
         "maxSurge": turns.max_surge,

@@ -44,6 +44,8 @@ EXITS: Final[Mapping[int, tuple[str, bool]]] = {
     4: (SIZED, False),
     5: (SIZED, False),
 }
+# Of what is tried again, what stays as it is until the spec or the image changes.
+_FOR_GOOD: Final = frozenset({"TorchUnavailable", "CudaUnavailable"})
 # What to do, by reason, where the sizer cannot know it (that nothing fits, it explains itself).
 # {claim} and {path} are the model's place, {node} is where it was tried.
 ADVICE: Final[Mapping[str, str]] = {
@@ -52,6 +54,10 @@ ADVICE: Final[Mapping[str, str]] = {
     "WeightsUnreadable": "Repair the model in claim {claim} at {path}; " + AGAIN,
     "UnsupportedArchitecture": "Use a model and engine that docs/limits.md lists, or set "
     "spec.sizing.mode to Fixed.",
+    "TorchUnavailable": "Use an image with torch, or set spec.sizing.probe to NVML; " + AGAIN,
+    "CudaUnavailable": "Check the driver on node {node} and the CUDA of the engine's image, or set "
+    "spec.sizing.probe to NVML; " + AGAIN,
+    "SharedDeviceNeedsBudget": "Set spec.accelerator.memoryBudget to the server's share.",
     "NVMLUnavailable": "Check the GPU driver on node {node}; " + AGAIN,
 }
 # Pod-level rejections by the kubelet: devices that are not (or no longer) there.
@@ -126,6 +132,7 @@ def _refused(
     """The sizer's own refusal, in the condition that its exit code belongs to."""
     kind, terminal = EXITS[code]
     reason = error.reason
+    terminal = terminal or reason in _FOR_GOOD
     if reason == "InvalidArgument":  # an engine argument, not the model, though the code is 2
         kind, reason = ACCEPTED, "InvalidSpec"
     advice = ADVICE.get(reason, AGAIN).format(
