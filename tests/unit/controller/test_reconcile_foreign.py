@@ -53,6 +53,27 @@ async def test_what_others_added_is_taken_out_by_one_write() -> None:
     assert not stays(rig)
 
 
+async def test_the_next_pass_does_not_wait_for_the_watch_to_tell_of_the_patch() -> None:
+    rig = await settled()
+    rig.cluster.edit(*DEPLOYMENT, add)
+    rig.deaf = lambda _kind, obj: obj["kind"] == "Deployment"
+    await rig.reconcile(KEY)
+    assert (rig.store.get(*DEPLOYMENT) or {})["spec"] == rig.cluster.objects[DEPLOYMENT]["spec"]
+    assert "hostNetwork" not in pod_of(rig)
+
+
+async def test_a_patch_that_changed_nothing_is_looked_at_again_at_once() -> None:
+    """Another write may have waited behind it."""
+    rig = await settled()
+    rig.cluster.admit = admit
+    rig.cluster.edit(*DEPLOYMENT, share)
+    await rig.reconcile(KEY)  # writes the status, too, which is looked at again in any case
+    rig.reconcile._kept.clear()
+    before = len(rig.cluster.writes)
+    assert await rig.reconcile(KEY) == 0.0
+    assert "status" not in [w.verb for w in rig.cluster.writes[before:]]
+
+
 async def test_a_patch_planned_on_an_old_view_changes_nothing_and_brings_the_new_one() -> None:
     rig = await settled()
     rig.cluster.edit(*DEPLOYMENT, add)
