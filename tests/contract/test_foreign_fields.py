@@ -70,11 +70,14 @@ def edit(cluster: LocalCluster, live: Object, change: Change) -> Object:
     change.do(theirs["spec"]["template"]["spec"])
     for field in ("resourceVersion", "managedFields"):
         theirs["metadata"].pop(field)
-    done = cluster.kubectl(
-        "replace", "--field-manager=somebody", "-o", "json", "-f", "-", input=json.dumps(theirs)
-    )
-    found: Object = json.loads(done.stdout)
-    return found
+    command = ("replace", "--field-manager=somebody", "-o", "json", "-f", "-")
+    while True:
+        done = cluster.kubectl(*command, input=json.dumps(theirs), check=False)
+        if done.returncode == 0:
+            found: Object = json.loads(done.stdout)
+            return found
+        # The Deployment's controller may write its status in between.
+        assert "(Conflict)" in done.stderr, done.stderr
 
 
 async def clean(kube: KubeCluster, desired: Object) -> Object:
