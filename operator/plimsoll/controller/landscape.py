@@ -68,26 +68,37 @@ class LandscapeReader:
         self._seen_at = 0.0
         self._next = float("-inf")
         self._refused = False
+        self._well = False
 
-    async def look(self) -> Landscape | None:
+    async def look(self, within: float | None = None) -> Landscape | None:
         """The picture, at most ``ttl`` seconds old, or older where the API server does not answer.
+
+        Args:
+            within: seconds that it may be old, where that is less: something is decided by it now.
 
         Returns:
             None where there is none of the last 60 seconds: the operator may not list, or the API
             server has not answered for that long. No outcome of a read is raised.
         """
         async with self._lock:
-            if self._clock() >= self._next:
+            if self._clock() >= self._next or self._is_old(within):
                 await self._refresh()
             fresh = self._clock() - self._seen_at <= STALE_SECONDS
             return self._seen if fresh else None
 
+    def _is_old(self, within: float | None) -> bool:
+        """Whether a picture that is good enough for others is too old for this one."""
+        if within is None or not self._well:  # an API server in trouble is left in peace
+            return False
+        return self._clock() - self._seen_at > within
+
     async def _refresh(self) -> None:
         started, pause = self._clock(), self._ttl
+        self._well = False
         try:
             async with asyncio.timeout(self._read_seconds):
                 self._seen, self._seen_at = await self._read(), started
-            self._refused = False
+            self._refused, self._well = False, True
         except Refused as refusal:
             self._seen, pause = None, REFUSED_SECONDS
             if not self._refused:

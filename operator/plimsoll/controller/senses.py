@@ -18,7 +18,7 @@ from plimsoll.controller.cluster import CONFIG_MAPS, REPLICA_SETS, Cluster, Obje
 from plimsoll.controller.objects.labels import controller_uid
 from plimsoll.controller.objects.learned_map import LEARNED_MAP
 from plimsoll.controller.objects.workload import server_port
-from plimsoll.controller.status import READY, TRUE, previous
+from plimsoll.controller.status import READY, ROLLED_OUT, TRUE, previous
 from plimsoll.controller.steps import hints, learned, podstate
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FRESH: Final = 2.0
+
 # For the map of learned reserves: a pass does not wait long for what it can do without.
 LEARNED_SECONDS: Final = 5.0
 
@@ -37,7 +39,7 @@ LEARNED_SECONDS: Final = 5.0
 class Nodes(Protocol):
     """`landscape.LandscapeReader`."""
 
-    async def look(self) -> Landscape | None:
+    async def look(self, within: float | None = None) -> Landscape | None:
         """The nodes and what is free on them; None where they may not be read."""
 
 
@@ -89,7 +91,7 @@ class Senses:
         if server is None or observed.deleting:
             return observed
         if wants_nodes(observed):
-            observed = replace(observed, landscape=await self._nodes.look())
+            observed = replace(observed, landscape=await self._nodes.look(within(observed)))
         if observed.deployment is not None and observed.server_pods:
             port = server_port(server)
             engine = server.spec.engine.type
@@ -134,6 +136,14 @@ def wants_nodes(observed: Observed) -> bool:
     ready = previous(observed.status, READY)
     answered = ready.get("observedGeneration") == observed.generation
     return not (answered and ready.get("status") == TRUE)
+
+
+def within(observed: Observed) -> float | None:
+    """How old the picture of the nodes may be, in seconds; None: as old as the reader keeps it.
+
+    A rollout that begins is decided by what is free now; while it goes on, little changes by it.
+    """
+    return None if previous(observed.status, ROLLED_OUT).get("reason") == "Progressing" else FRESH
 
 
 def wants_replica_sets(observed: Observed) -> bool:

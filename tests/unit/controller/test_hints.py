@@ -355,7 +355,7 @@ async def test_many_pods_do_not_read_the_namespace_for_ever(told: Told) -> None:
 class Nothing:
     """Readers that have nothing to tell."""
 
-    async def look(self) -> None:
+    async def look(self, within: float | None = None) -> None:  # noqa: ARG002 -- as the reader has it
         return None
 
     async def read(self, *_: object) -> tuple[()]:

@@ -364,7 +364,7 @@ def test_when_nothing_is_to_be_learned() -> None:
 class Nothing:
     """Readers that have nothing to tell."""
 
-    async def look(self) -> None:
+    async def look(self, within: float | None = None) -> None:  # noqa: ARG002 -- as the reader has it
         return None
 
     async def read(self, *_: object) -> tuple[()]:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 # A rollout may take two starts (the guard's refusal, a smaller pool) and an image pull.
 PULL_SECONDS: Final = 600
+# What render version 1 wrote for every server.
+FIRST_PROGRESS_DEADLINE: Final = 3600
 PROBE_PERIOD: Final = 2
 
 # Start-up budget: 10 minutes for weights up to 15 GB, 30 minutes from 200 GB, linear between.
@@ -70,12 +72,16 @@ def startup_seconds(server: InferenceServer, weight_bytes: int | None) -> int:
     return math.ceil(seconds / 60) * 60
 
 
-def progress_deadline(server: InferenceServer, weight_bytes: int | None) -> int:
+def progress_deadline(
+    server: InferenceServer, weight_bytes: int | None, version: int = versions.LATEST
+) -> int:
     """Seconds after which a rollout without progress is called stuck.
 
     Derived from the time that a start may take, which is derived from the bytes of the weights.
     """
     asked = server.spec.rollout.progress_deadline_seconds
+    if version == versions.FIRST:
+        return asked or FIRST_PROGRESS_DEADLINE
     return asked or 2 * startup_seconds(server, weight_bytes) + PULL_SECONDS
 
 
@@ -116,7 +122,9 @@ def deployment(
             "replicas": server.spec.replicas,
             "selector": {"matchLabels": selector(server.name)},
             "strategy": _strategy(turns),
-            "progressDeadlineSeconds": progress_deadline(server, stamp.weight_bytes),
+            "progressDeadlineSeconds": progress_deadline(
+                server, stamp.weight_bytes, version_to_render(server, stamp, live)[0]
+            ),
             "template": _pod_template(server, stamp, context, live),
         },
     }

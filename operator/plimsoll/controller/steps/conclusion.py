@@ -9,7 +9,7 @@ from plimsoll.controller.actions import Delete, EventNote, Plan
 from plimsoll.controller.crd.types import INPOD
 from plimsoll.controller.objects.labels import selector_text
 from plimsoll.controller.objects.names import endpoint, inputs_hash_of
-from plimsoll.controller.objects.versions import version_of
+from plimsoll.controller.objects.versions import LATEST, version_of
 from plimsoll.controller.objects.workload import (
     progress_deadline,
     server_port,
@@ -235,23 +235,28 @@ def effective(server: InferenceServer, sizing: Sizing, rollout: Rollout) -> dict
     """The values that are in force where the spec leaves the choice open."""
     asked, stamp, turns = server.spec.sizing, sizing.stamp, rollout.turns
     known = sizing.capacity or {}
+    version = (version_of(rollout.template) if rollout.template else None) or LATEST
     values = {
         "servedName": server.spec.model.served_name,
         "engineVersion": server.spec.engine.version,
         "port": server_port(server),
         "tensor": server.spec.tensor,
         "mode": sizing.mode,
+        "modeReason": sizing.why,
         "contextLength": known.get("contextLength", asked.context_length),
         "prefillTokens": known.get("prefillTokens", asked.prefill_tokens),
         "maxConcurrentRequests": known.get("maxSequences", asked.max_concurrent_requests),
         "cudaGraphMaxBatch": asked.cuda_graph_max_batch,
         "strategy": turns.strategy,
+        "strategyReason": rollout.why or None,
         "maxSurge": turns.max_surge,
         "maxUnavailable": turns.max_unavailable,
         "startupSeconds": startup_seconds(server, stamp.weight_bytes) if stamp else None,
-        "progressDeadlineSeconds": progress_deadline(server, stamp.weight_bytes) if stamp else None,
+        "progressDeadlineSeconds": progress_deadline(server, stamp.weight_bytes, version)
+        if stamp
+        else None,
         "updatePolicy": server.spec.rollout.update_policy,
-        "renderVersion": version_of(rollout.template) if rollout.template else None,
+        "renderVersion": version if rollout.template else None,
     }
     return {key: value for key, value in values.items() if value is not None}
 

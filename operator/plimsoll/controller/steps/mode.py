@@ -67,7 +67,7 @@ def in_pod(
         return None
     kept = _live(observed, server, stored)
     if kept is not None:
-        return InPod(kept, _why_asked(server) or "they began so and nothing has changed since")
+        return InPod(kept, _why_asked(server) or _why_before(observed))
     if server.spec.sizing.mode == AUTO and _is_stamped(observed, server, stored):
         return None
     why = _why_asked(server) or _why_now(observed, server, stored, context, now)
@@ -97,6 +97,12 @@ def _why_asked(server: InferenceServer) -> str | None:
     if spec.rollout.strategy == RECREATE:
         return "with strategy Recreate the GPU is free when the next server starts"
     return None
+
+
+def _why_before(observed: Observed) -> str:
+    """The reason that the status has kept; what runs is not restarted to change the way."""
+    known = observed.status.get("effective") or {}
+    return str(known.get("modeReason") or "they began so and nothing has changed since")
 
 
 def _why_now(

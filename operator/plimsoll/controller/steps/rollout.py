@@ -50,6 +50,7 @@ class Rollout:
         settled: the live children are what we want them to be.
         terminal: only a person can get it going.
         turns: how old and new servers take turns.
+        why: the reason for these turns.
         template: the wanted pod template; None where none can be rendered.
     """
 
@@ -61,6 +62,7 @@ class Rollout:
     settled: bool = False
     terminal: bool = False
     turns: Turns = FREE_FIRST
+    why: str = ""
     template: Mapping[str, Any] | None = None
 
 
@@ -111,7 +113,9 @@ def roll_out(
             Condition(ROLLED_OUT, FALSE, "WaitingForTermination", gone),
             available(found, server.spec.replicas),
         )
-        return Rollout(conditions, found, requeue_after=WAIT_FOR_DELETION, turns=choice.turns)
+        return Rollout(
+            conditions, found, requeue_after=WAIT_FOR_DELETION, turns=choice.turns, why=choice.why
+        )
     return _rolling(observed, server, wanted, found, choice, now)
 
 
@@ -127,7 +131,8 @@ def _rolling(
         observed, ((wanted, observed.deployment), (service(server), observed.service))
     )
     obstacle, requeue_after = _obstacle(observed, found, choice, now)
-    if actions:
+    interrupts = observed.service is None or _moves_pods(wanted, observed.deployment)
+    if actions and interrupts:
         done = progressing(f"{sentence(events[0].message)} The pods follow. Strategy {choice}.")
     else:
         done = progress(observed, server, found, str(choice))
@@ -144,6 +149,7 @@ def _rolling(
         settled=not actions,
         terminal=done.reason == "ProgressDeadlineExceeded",
         turns=choice.turns,
+        why=choice.why,
         template=wanted["spec"]["template"],
     )
 
@@ -240,7 +246,12 @@ def _paused(
     )  # fmt: skip
     rollout = _only_scaled(observed, server, paused)
     return Rollout(
-        rollout.conditions, rollout.pods, rollout.actions, rollout.events, turns=choice.turns
+        rollout.conditions,
+        rollout.pods,
+        rollout.actions,
+        rollout.events,
+        turns=choice.turns,
+        why=choice.why,
     )
 
 
@@ -265,6 +276,13 @@ def _differs(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
     if live is None:
         return True
     return first_difference(wanted["spec"]["template"], live["spec"]["template"]) is not None
+
+
+def _moves_pods(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
+    """Whether what is written starts or stops pods; the turns or a deadline do not."""
+    if live is None or wanted["spec"]["replicas"] != live["spec"].get("replicas"):
+        return True
+    return _differs(wanted, live) or bool(cleaning(wanted, live))
 
 
 def _difference(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> str | None:

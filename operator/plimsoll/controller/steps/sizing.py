@@ -79,6 +79,7 @@ class Sizing:
         keep: names of sizing pods that are still of use.
         terminal: only a person can get it going.
         mode: who finds the number.
+        why: the reason, where it was Plimsoll's to choose.
         halt: the template with this number was given up.
         resizes: how often the question was asked again because a guard met something else.
     """
@@ -93,6 +94,7 @@ class Sizing:
     keep: frozenset[str] = frozenset()
     terminal: bool = False
     mode: str = STAMPED
+    why: str | None = None
     halt: Halt | None = None
     resizes: int = 0
 
@@ -135,6 +137,7 @@ def _in_pod(
         capacity=capacity,
         stamp=chosen.stamp,
         mode=INPOD,
+        why=chosen.why,
     )
 
 

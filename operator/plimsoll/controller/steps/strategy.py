@@ -42,9 +42,11 @@ class Situation:
         begins: the template differs from the live one, or there is no live one.
         old: pods of other templates that have not been asked to go.
         broken: those of them that do not serve and will not by themselves.
-        starting: pods of the wanted template that are not ready yet.
+        ready: pods of the wanted template that serve.
+        starting: those of it that are not ready yet.
         free: such pods that would find a GPU now; None: not known.
         stuck: a pod of the wanted template has waited for a node for long.
+        before: why the live turns were chosen.
     """
 
     asked: Rollout
@@ -53,9 +55,11 @@ class Situation:
     begins: bool
     old: int = 0
     broken: int = 0
+    ready: int = 0
     starting: int = 0
     free: int | None = None
     stuck: bool = False
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +86,13 @@ def choose(s: Situation) -> Choice:
         # A restart by hand or by an upgrade: old and new pods carry the same inputs.
         waits = s.stuck and bool(s.live.max_surge)
         return _by_free(s) if waits else Choice(s.live if _is_ours(s.live) else FREE_FIRST)
-    if s.broken:
-        turns = Turns(ROLLING_UPDATE, 0, max(1, s.broken))
+    serving = s.old - s.broken + s.ready
+    if s.broken and serving < s.replicas:
+        # Exactly as many may be away as are away already: those that serve are not for this.
+        turns = Turns(ROLLING_UPDATE, 0, max(1, s.replicas - serving))
         return Choice(turns, "old servers that do not serve go first")
     if not s.begins and not _may_change_over(s):
-        return Choice(s.live, "as this rollout began")
+        return Choice(s.live, s.before or "as this rollout began")
     return _by_free(s)
 
 
@@ -163,11 +169,21 @@ def situation(
         begins=begins,
         old=len(found.old),
         broken=sum(failure_of(pod) is not None for pod in found.old),
+        ready=found.ready_current,
         starting=sum(not podstate.is_ready(pod) for pod in found.current),
         free=free,
+        before=_reason_of(observed, turns_of(live)),
         stuck=any(_is_stuck(pod, now) for pod in found.current)
         and not any(_gives_way(pod, now) for pod in found.leaving),
     )
+
+
+def _reason_of(observed: Observed, live: Turns | None) -> str:
+    """Why the live turns were chosen, as the status has kept it."""
+    known = observed.status.get("effective") or {}
+    counts = known.get("maxSurge"), known.get("maxUnavailable")
+    same = live is not None and (known.get("strategy"), *counts) == (live.strategy, *_counts(live))
+    return str(known.get("strategyReason", "")) if same else ""
 
 
 def turns_of(live: Mapping[str, Any] | None) -> Turns | None:
