@@ -264,6 +264,7 @@ def effective(server: InferenceServer, sizing: Sizing, rollout: Rollout) -> dict
 def transitions(found: Findings, conditions: Iterable[Condition]) -> list[EventNote]:
     """An Event for each condition that turned: to a cause of trouble, or to a result."""
     notes = []
+    told = {note.message for note in (*found.sizing.events, *found.rollout.events)}
     for condition in conditions:
         before = previous(found.observed.status, condition.type)
         if (before.get("status"), before.get("reason")) == (condition.status, condition.reason):
@@ -273,7 +274,14 @@ def transitions(found: Findings, conditions: Iterable[Condition]) -> list[EventN
                 notes.append(EventNote("Warning", condition.reason, condition.message))
         elif condition.status == TRUE and condition.type in {SIZED, READY}:
             notes.append(EventNote("Normal", condition.reason, condition.message))
+        elif _is_alarming(condition) and condition.message not in told:
+            notes.append(EventNote("Warning", condition.reason, condition.message))
     return notes
+
+
+def _is_alarming(condition: Condition) -> bool:
+    """Whether a condition that no step waits for is something that people should hear of."""
+    return (condition.type, condition.status) in {(DEGRADED, TRUE), (CAPACITY_VERIFIED, FALSE)}
 
 
 def _ready_message(found: Findings) -> str:
