@@ -159,6 +159,11 @@ class Recorder:
             for _, state in self.pods.between(since, end)
         )
 
+    def serving(self, server: str) -> int:
+        """Pods of a server that take requests now."""
+        pods = self.pods.at(self.settled()).values()
+        return sum(pod.serves for pod in pods if pod.server == server)
+
     def never_fewer_than(self, least: int, server: str | None, since: float) -> int:
         """Check that so many served at every moment since; returns the fewest. Raises AssertionError."""
         fewest = self.fewest_ready(server, since)

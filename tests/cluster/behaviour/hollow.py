@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster.world import wait
 from tests.cluster_kit.rest import RestError
 from tests.unit.controller.builders import message
 
@@ -45,8 +46,17 @@ def hollow_node(rest: Rest, gpus: int) -> Iterator[None]:
     try:
         yield
     finally:
+        # Without its kubelet a pod that was asked to go would stay until the garbage collector finds it.
+        wait(
+            lambda: not _pods(rest), 60, "the pods of the hollow node are gone", lambda: _pods(rest)
+        )
         stop.set()
         rest.call("DELETE", path)
+
+
+def _pods(rest: Rest) -> list[str]:
+    items = rest.items("/api/v1/pods", fieldSelector=f"spec.nodeName={NAME}")
+    return [item["metadata"]["name"] for item in items]
 
 
 def _node_status(gpus: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def edited(mark: str, **spec: Any) -> dict[str, Any]:
         "node": NODE_A,
         "sub_path": SMALL,
         "replicas": 2,
-        "engine": standin(LOAD_SECONDS=2),
+        "engine": standin(LOAD_SECONDS=1),
         "template": {"annotations": {"example.com/edit": mark}},
         **spec,
     }
@@ -33,7 +33,7 @@ def test_no_free_gpu_and_an_edit(situation: Situation) -> None:
     with situation.row(1, "No free GPU, and an edit", promised=2) as row:
         tenant.apply(**edited("second", replicas=3))
         _wait_template(situation, "second")
-        situation.says(row, "after the edit", "RolledOut", "makes room")
+        situation.says(row, "after the edit", "RolledOut", "no GPU is free")
         tenant.wait_ready(seconds=90)
         situation.look(row, "at the end")
         assert len(recorder.pods_made("smollm2")) == 6

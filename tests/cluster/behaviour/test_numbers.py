@@ -82,22 +82,22 @@ def test_a_sizing_pod_that_finds_no_gpu(situation: Situation) -> None:
 def test_a_volume_for_one_pod_at_a_time(situation: Situation) -> None:
     """GPUs are free, but the volume is not: neither the sizing pod nor a surge pod is waited for in vain."""
     tenant, recorder = situation.tenant, situation.recorder
-    _provide_exclusive(tenant)
     spec: dict[str, Any] = {
         "node": NODE_A,
         "sub_path": SMALL,
         "engine": standin(),
         "claim": "exclusive",
     }
-    tenant.apply(**spec, sizing={"contextLength": 4096})
-    tenant.wait_ready(seconds=60)
-    with situation.row(8, "A ReadWriteOncePod volume, and an edit", promised=0) as row:
-        tenant.apply(**spec, sizing={"contextLength": 8192})
-        situation.says(row, "after the edit", "Sized", "admits one pod at a time")
-        tenant.wait_ready(seconds=90)
-        situation.look(row, "at the end")
-        assert tenant.server()["status"]["capacity"]["source"] == "InPod"
-        assert len(recorder.templates("smollm2")) == 2
+    with _exclusive(tenant):
+        tenant.apply(**spec, sizing={"contextLength": 4096})
+        tenant.wait_ready(seconds=60)
+        with situation.row(8, "A ReadWriteOncePod volume, and an edit", promised=0) as row:
+            tenant.apply(**spec, sizing={"contextLength": 8192})
+            situation.says(row, "after the edit", "Sized", "admits one pod at a time")
+            tenant.wait_ready(seconds=90)
+            situation.look(row, "at the end")
+            assert tenant.server()["status"]["capacity"]["source"] == "InPod"
+            assert len(recorder.templates("smollm2")) == 2
 
 
 def test_drift_of_ten_percent(situation: Situation) -> None:
@@ -180,7 +180,8 @@ def _live(tenant: Tenant) -> list[str]:
     ]
 
 
-def _provide_exclusive(tenant: Tenant) -> None:
+@contextmanager
+def _exclusive(tenant: Tenant) -> Iterator[None]:
     """A claim `exclusive` over the same models, which the scheduler gives to one pod at a time."""
     name, modes = f"{tenant.namespace}-exclusive", ["ReadWriteOncePod"]
     size = {"storage": "1Gi"}
@@ -206,6 +207,10 @@ def _provide_exclusive(tenant: Tenant) -> None:
     rest = tenant.world.rest
     rest.apply(f"/api/v1/persistentvolumes/{name}", volume)
     rest.apply(f"{tenant.core}/persistentvolumeclaims/exclusive", claim)
+    try:
+        yield
+    finally:
+        rest.call("DELETE", f"/api/v1/persistentvolumes/{name}")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.behaviour.hollow import NAME, TOLERATION, hollow_node
@@ -9,6 +10,7 @@ from tests.cluster.fault_proxy import OperatorUnderFault
 from tests.cluster.world import operator_away, operator_back, wait
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cluster.behaviour.situation import Situation
@@ -32,7 +34,7 @@ def test_an_upgrade_with_fifty_running_servers(situation: Situation, tmp_path: P
     tenant, recorder = situation.tenant, situation.recorder
     world = tenant.world
     names = [f"server-{number:02}" for number in range(SERVERS)]
-    with hollow_node(world.rest, SERVERS), operator_away(world):
+    with hollow_node(world.rest, SERVERS), operator_away(world), _deleted(tenant):
         old = OperatorUnderFault(
             world.rest, tmp_path, lambda _: False, ("-c", OLD_OPERATOR), OLD_SIZER
         )
@@ -61,6 +63,17 @@ def test_an_upgrade_with_fifty_running_servers(situation: Situation, tmp_path: P
                 f"The hashes of all {len(before)} pod templates are what they were, no Deployment and no pod was "
                 "written, no server restarted."
             )
+
+
+@contextmanager
+def _deleted(tenant: Tenant) -> Iterator[None]:
+    """Whatever happens, the servers go while their node is there."""
+    try:
+        yield
+    finally:
+        tenant.world.rest.call("DELETE", tenant.servers)
+        tenant.world.rest.call("DELETE", f"{tenant.apps}/deployments")
+        tenant.world.rest.call("DELETE", f"{tenant.core}/pods?gracePeriodSeconds=1")
 
 
 ENGINE = {"type": "LightLLM", "image": "localhost/never-pulled:1", "version": "1.2.0"}
