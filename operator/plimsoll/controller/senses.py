@@ -18,8 +18,8 @@ from plimsoll.controller.cluster import CONFIG_MAPS, REPLICA_SETS, Cluster, Obje
 from plimsoll.controller.objects.labels import controller_uid
 from plimsoll.controller.objects.learned_map import LEARNED_MAP
 from plimsoll.controller.objects.workload import server_port
-from plimsoll.controller.status import READY, ROLLED_OUT, TRUE, previous
-from plimsoll.controller.steps import hints, learned, podstate
+from plimsoll.controller.status import DEGRADED, READY, ROLLED_OUT, TRUE, previous
+from plimsoll.controller.steps import hints, inpod_sizing, learned, podstate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,7 +132,12 @@ class Senses:
 
 
 def wants_nodes(observed: Observed) -> bool:
-    """Whether free GPUs or kubelets' versions can matter: while the resource is not as asked for."""
+    """Whether free GPUs or kubelets' versions can matter: while the resource is not as asked for.
+
+    Or while a kubelet that is too old is said to be there: whether it still is.
+    """
+    if previous(observed.status, DEGRADED).get("reason") == inpod_sizing.KUBELET_TOO_OLD:
+        return True
     ready = previous(observed.status, READY)
     answered = ready.get("observedGeneration") == observed.generation
     return not (answered and ready.get("status") == TRUE)

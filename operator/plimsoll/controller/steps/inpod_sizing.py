@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from plimsoll.controller.objects import inpod
+from plimsoll.controller.objects.context import FILE_KEY_REF
 from plimsoll.controller.objects.hashes import sizing_key
 from plimsoll.controller.objects.versions import version_to_render
 from plimsoll.controller.status import (
     CAPACITY_AVAILABLE,
+    DEGRADED,
     MODEL_READY,
     SIZED,
     TRUE,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 # The schema admits no more kinds.
 MOST_CLASSES: Final = 16
+
+KUBELET_TOO_OLD: Final = "KubeletTooOld"
 
 
 def conditions(capacity: Mapping[str, Any] | None, chosen: InPod) -> tuple[Condition, ...]:
@@ -110,6 +115,43 @@ def classes(observed: Observed, fingerprint: str | None) -> list[dict[str, Any]]
         ):
             entry[key] = min(entry[key], value)
     return [by_product[product] for product in sorted(by_product)][:MOST_CLASSES]
+
+
+def kinds(observed: Observed) -> frozenset[str]:
+    """The kinds of GPU, by product, that servers of this resource have met, as far as it is known."""
+    told = observed.status.get("classes") or ()
+    met = (report.device_class.product for _, report in _reports(observed.server_pods))
+    return frozenset({*(str(entry.get("product")) for entry in told), *met})
+
+
+def too_old_kubelet(observed: Observed, server: InferenceServer, stamp: Stamp) -> Condition | None:
+    """Degraded, where a server got to a node whose kubelet leaves its numbers empty; else None.
+
+    Such a node has come, or was let in, after the template was rendered; that is never changed
+    under servers that run.
+    """
+    if stamp.transport != FILE_KEY_REF or observed.landscape is None:
+        return None
+    _, fingerprint = version_to_render(server, stamp, observed.deployment)
+    kubelets = {node.name: node.kubelet for node in observed.landscape.nodes}
+    for pod in survey(observed, fingerprint).current:
+        node = podstate.node_name(pod)
+        found = kubelets.get(node or "", _UNKNOWN)
+        if _UNKNOWN < found < inpod.FILE_KEY_REF_SINCE:
+            return Condition(
+                DEGRADED, TRUE, KUBELET_TOO_OLD,
+                f"Pod {podstate.name(pod)} gets no numbers, because the kubelet of node {node} is "
+                f"{_version(found)} and fileKeyRef needs {_version(inpod.FILE_KEY_REF_SINCE)}. "
+                "Upgrade that node, or keep servers away from it by spec.template.nodeSelector.",
+            )  # fmt: skip
+    return None
+
+
+_UNKNOWN: Final = (0, 0)
+
+
+def _version(kubelet: tuple[int, int]) -> str:
+    return f"{kubelet[0]}.{kubelet[1]}"
 
 
 def _reports(pods: tuple[dict[str, Any], ...]) -> list[tuple[dict[str, Any], Report]]:

@@ -22,6 +22,8 @@ from plimsoll.controller.objects.versions import inputs_hash, version_of, versio
 from plimsoll.controller.placement import demand_of, oldest_kubelet
 from plimsoll.controller.steps import capacity as capacities
 from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.halt import halt_key, standing
+from plimsoll.controller.steps.inpod_sizing import kinds
 from plimsoll.controller.steps.obstacles import scheduling_obstacle
 from plimsoll.core.engines import lookup
 
@@ -37,6 +39,15 @@ if TYPE_CHECKING:
 # Seconds for which a sizing pod waits for a GPU before servers that hold one measure for
 # themselves. A node autoscaler needs longer, and then there is no server that holds one.
 GPU_PATIENCE: Final = 15.0
+
+# The ways of an InPod template: its transport, and whether it measures again by itself.
+_WAYS: Final = ((FILE_KEY_REF, True), (FILE_KEY_REF, None), (WRAPPER, None))
+
+_MODE_ASKED: Final = "spec.sizing.mode says so"
+_SEVERAL_ASKED: Final = "several kinds of GPU are allowed and no one number is right on all"
+_SHARED_ASKED: Final = "the devices are shared"
+_RECREATE_ASKED: Final = "with strategy Recreate the GPU is free when the next server starts"
+_ASKED: Final = frozenset({_MODE_ASKED, _SEVERAL_ASKED, _SHARED_ASKED, _RECREATE_ASKED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +76,16 @@ def in_pod(
     """
     if server.spec.sizing.mode not in {AUTO, INPOD} or impossible(server) is not None:
         return None
-    kept = _live(observed, server, stored)
+    kept = _live(observed, server, stored) or _given_up(observed, server, stored)
     if kept is not None:
         return InPod(kept, _why_asked(server) or _why_before(observed))
     if server.spec.sizing.mode == AUTO and _is_stamped(observed, server, stored):
         return None
-    why = _why_asked(server) or _why_now(observed, server, stored, context, now)
+    why = (
+        _why_asked(server)
+        or _why_still(observed, server, stored)
+        or _why_now(observed, server, stored, context, now)
+    )
     if why is None:
         return None
     stamp = in_pod_stamp(observed, server, stored)
@@ -89,20 +104,36 @@ def _why_asked(server: InferenceServer) -> str | None:
     """The reasons that the resource itself gives."""
     spec = server.spec
     if spec.sizing.mode == INPOD:
-        return "spec.sizing.mode says so"
+        return _MODE_ASKED
     if len(spec.accelerator.products) > 1:
-        return "several kinds of GPU are allowed and no one number is right on all"
+        return _SEVERAL_ASKED
     if spec.accelerator.memory_budget is not None:
-        return "the devices are shared"
+        return _SHARED_ASKED
     if spec.rollout.strategy == RECREATE:
-        return "with strategy Recreate the GPU is free when the next server starts"
+        return _RECREATE_ASKED
     return None
 
 
 def _why_before(observed: Observed) -> str:
     """The reason that the status has kept; what runs is not restarted to change the way."""
-    known = observed.status.get("effective") or {}
-    return str(known.get("modeReason") or "they began so and nothing has changed since")
+    known = (observed.status.get("effective") or {}).get("modeReason")
+    if not known or known in _ASKED:  # the resource asked for it then, and does not any more
+        return "they began so and nothing has changed since"
+    return str(known)
+
+
+def _why_still(
+    observed: Observed, server: InferenceServer, stored: Mapping[str, Any] | None
+) -> str | None:
+    """Why a number that the servers found for themselves cannot be stamped for all of them."""
+    if stored is None or stored["source"] != capacities.IN_POD:
+        return None
+    if len(kinds(observed)) > 1:
+        return "the servers run on several kinds of GPU and no one number is right on all"
+    pinned = capacities.repinned(server, dict(stored), observed.node)
+    if capacities.is_unpinnable(server, pinned):
+        return "no label of the node tells its kind of GPU, which a stamped number is kept to"
+    return None
 
 
 def _why_now(
@@ -151,9 +182,24 @@ def _live(
     version, fingerprint = version_of(template), inputs_hash_of(template)
     if version is None:
         return None
-    for transport, remeasures in ((FILE_KEY_REF, True), (FILE_KEY_REF, None), (WRAPPER, None)):
+    for transport, remeasures in _WAYS:
         stamp = _stamp(server, stored, transport, remeasures=remeasures)
         if inputs_hash(server, stamp, version) == fingerprint:
+            return stamp
+    return None
+
+
+def _given_up(
+    observed: Observed, server: InferenceServer, stored: Mapping[str, Any] | None
+) -> Stamp | None:
+    """The stamp of an InPod template of these inputs that was given up, if one was.
+
+    It may not be the live one any more: where older servers go on, theirs is. A number in its place,
+    or the other transport, would be another template, and so the same crash once more.
+    """
+    for transport, remeasures in _WAYS:
+        stamp = _stamp(server, stored, transport, remeasures=remeasures)
+        if standing(observed.status, halt_key(server, inputs_hash(server, stamp))) is not None:
             return stamp
     return None
 

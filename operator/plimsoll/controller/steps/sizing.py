@@ -43,6 +43,7 @@ from plimsoll.controller.steps.sizing_result import (
     Reading,
     read_sizing_pod,
 )
+from plimsoll.controller.steps.verification import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,13 +105,16 @@ def size(
 ) -> Sizing:
     """Find the number: given by the user, answered before, or to be measured."""
     if server.spec.sizing.mode == FIXED:
-        return _given(server)
+        return _given(observed, server)
     stored = capacities.answer_in(server, observed.status)
     if server.spec.sizing.mode == ENGINE:
         return _left_to_the_engine(observed, server, stored, now)
     chosen = in_pod(observed, server, stored, context, now)
     if chosen is not None:
-        return _in_pod(observed, server, stored, chosen, now)
+        found = _in_pod(observed, server, stored, chosen, now)
+        asked = sizing_pod_name(server.name, request_hash(server, context))
+        # What waits for a person keeps the pod that it was decided by, or another is created.
+        return replace(found, keep=frozenset({asked})) if server.spec.rollout.paused else found
     if server.spec.sizing.mode == INPOD:
         return _in_pod_impossible(server)
     if stored is not None:
@@ -131,8 +135,9 @@ def _in_pod(
     note = EventNote(
         "Normal", "SizingModeSwitched", f"Each server measures for itself, because {chosen.why}."
     )
+    old = inpod_sizing.too_old_kubelet(observed, server, chosen.stamp)
     return Sizing(
-        conditions=inpod_sizing.conditions(capacity, chosen),
+        conditions=(*inpod_sizing.conditions(capacity, chosen), *((old,) if old else ())),
         events=(note,) if before not in {None, INPOD} else (),
         capacity=capacity,
         stamp=chosen.stamp,
@@ -174,9 +179,9 @@ def _in_pod_impossible(server: InferenceServer) -> Sizing:
     return Sizing((Condition(SIZED, FALSE, "InPodImpossible", text),), terminal=True, mode=INPOD)
 
 
-def _given(server: InferenceServer) -> Sizing:
+def _given(observed: Observed, server: InferenceServer) -> Sizing:
     """The user's number; no sizing pod."""
-    capacity = capacities.user_provided(server)
+    capacity = remembered(capacities.user_provided(server), observed.status)
     number = (
         f"{capacity['maxTotalTokenNum']} tokens"
         if "maxTotalTokenNum" in capacity

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.status import CAPACITY_VERIFIED, FALSE, TRUE, UNKNOWN, Condition
 from plimsoll.controller.steps import podstate
-from plimsoll.controller.steps.capacity import ENGINES_OWN, IN_POD
+from plimsoll.controller.steps.capacity import ENGINES_OWN, IN_POD, believable
 from plimsoll.controller.steps.survey import guard_outcome
 from plimsoll.core.drift import Stamped, Verdict, judge
 from plimsoll.core.report import Report
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from plimsoll.controller.steps.survey import Survey
     from plimsoll.core.drift import PodReading
 
+# What is put to a capacity by the engines, and not by whoever found it.
+_FOUND: Final = frozenset({"engineReportedTokens", "driftPercent"})
 _STATUS: Final[Mapping[bool | None, str]] = {True: TRUE, False: FALSE, None: UNKNOWN}
 
 
@@ -85,11 +87,18 @@ def condition(verdict: Verdict) -> Condition:
     return Condition(CAPACITY_VERIFIED, _STATUS[verdict.matches], verdict.reason, verdict.text)
 
 
+def remembered(capacity: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """The capacity with what the engines last reported of this very number, as the status has it."""
+    before = believable(status) or {}
+    same = {key: value for key, value in before.items() if key not in _FOUND} == dict(capacity)
+    return dict(before) if same else dict(capacity)
+
+
 def published(capacity: Mapping[str, Any], verdict: Verdict | None) -> dict[str, Any]:
     """The capacity with what the engines report, or with what they last did."""
     if verdict is None:
         return dict(capacity)
-    kept = {k: v for k, v in capacity.items() if k not in {"engineReportedTokens", "driftPercent"}}
+    kept = {key: value for key, value in capacity.items() if key not in _FOUND}
     drift = verdict.drift_percent
     found = {
         "engineReportedTokens": verdict.reported_tokens,
