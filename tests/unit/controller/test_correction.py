@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.controller.plan import Apply, plan
+from plimsoll.controller.plan import plan
 from tests.unit.controller.builders import CONTEXT, NOW, TOKENS, crashed, server_pod
 from tests.unit.controller.plan_worlds import child, conditions, serving, sized_status, writes
 
@@ -54,22 +54,6 @@ def test_nothing_is_shrunk(world: Observed, *, degraded: bool) -> None:
     assert made.status is not None
     assert made.status["capacity"]["maxTotalTokenNum"] == TOKENS
     assert ("Degraded" in conditions(made, world)) is degraded
-
-
-def test_after_the_last_step_it_is_given_up_and_stays_so() -> None:
-    world = out_of_memory(status=spent())
-    made = plan(world, CONTEXT, NOW)
-    (stop,) = made.actions
-    assert isinstance(stop, Apply)
-    assert stop.obj["spec"]["replicas"] == 0
-    assert conditions(made, world)["Degraded"] == ("True", "OutOfMemoryBackoff")
-    live = {**child(), "spec": stop.obj["spec"]}
-    later = replace(
-        world, raw={**world.raw, "status": made.status}, deployment=live, server_pods=()
-    )
-    again = plan(later, CONTEXT, NOW)
-    assert again.actions == ()
-    assert conditions(again, later)["Ready"] == ("False", "OutOfMemoryBackoff")
 
 
 def test_servers_that_get_on_with_the_number_are_not_stopped_for_one_that_does_not() -> None:

@@ -184,7 +184,7 @@ def _counts(found: Findings) -> dict[str, Any]:
         "updatedReplicas": len(pods.current),
         "availableReplicas": pods.ready,
         "selector": selector_text(observed.name),
-        "pods": listed((*serving, *pods.leaving), observed.readings),
+        "pods": listed((*serving, *pods.leaving), observed.readings, pods.memory_advice),
     }
 
 
@@ -226,7 +226,9 @@ def _rollout(found: Findings) -> dict[str, Any] | None:
     if found.sizing.halt is not None:
         return found.sizing.halt.to_status()
     before = (found.observed.status.get("rollout") or {}).get("resizes")
-    serves = found.rollout.pods.ready_current > 0 and found.rollout.settled
+    wanted, ready = _wanted_replicas(found.observed), found.rollout.pods.ready_current
+    # All of them: one that serves says nothing of the device that another has met.
+    serves = 0 < wanted <= ready and found.rollout.settled
     resizes = found.sizing.resizes or (None if serves else before)
     return {"resizes": resizes} if resizes else None
 

@@ -188,11 +188,17 @@ def _restamp(
 
 
 def _halted(case: Case, sizing: Sizing, reason: str, message: str) -> Sizing:
+    """Persist that it is given up; the next pass acts on what it reads back."""
     halt = new_halt(case.key, reason, message, case.now)
     conditions = (*sizing.conditions, _given_up(halt))
     note = EventNote("Warning", "GivenUp", halt.message)
     return replace(
-        sizing, halt=halt, conditions=conditions, events=(*sizing.events, note), terminal=True
+        sizing,
+        halt=halt,
+        conditions=conditions,
+        events=(*sizing.events, note),
+        terminal=True,
+        requeue_after=AFTER_STATUS,
     )
 
 
@@ -209,8 +215,9 @@ def _has_second_chance(halt: Halt, pods: Survey, now: datetime) -> bool:
 def _until_second_chance(halt: Halt, pods: Survey, now: datetime) -> float | None:
     """Seconds until then; None: there is none.
 
-    Servers of the template before are not stopped for one: only an edit takes them away.
+    Servers of the template before are not stopped for one, not even while they are not ready for
+    a moment: only an edit takes them away.
     """
-    if halt.reason not in guard.MEMORY_REASONS or not halt.since or pods.ready:
+    if halt.reason not in guard.MEMORY_REASONS or not halt.since or pods.old or pods.ready:
         return None
     return max(0.0, SECOND_CHANCE - seconds_since(halt.since, now))

@@ -2,7 +2,12 @@
 
 A crash that repeats for ever helps nobody: it holds a GPU, and its noise hides the cause. What was
 given up stands in ``status.rollout.halted`` together with the fingerprint of what it is about, so
-an edit of the resource lifts it, and a restart of the operator does not.
+an edit of the resource lifts it, and a restart of the operator does not. It is persisted before it
+is acted on: servers that were stopped tell no more, so a halt that was lost would be found out by
+one more crash.
+
+A halt also stops the servers of a paused rollout. Pausing keeps new templates from being started,
+and a halt starts none: it stops what crashes, or goes back to what served.
 """
 
 from __future__ import annotations
@@ -67,14 +72,16 @@ def standing(status: Mapping[str, Any], key: str) -> Halt | None:
 def halted_deployment(
     observed: Observed, server: InferenceServer, fingerprint: str
 ) -> dict[str, Any] | None:
-    """The Deployment that starts no more servers from the template; None while there is none.
+    """The Deployment that starts no more servers from the template; None: there is nothing to do.
 
     Where servers of an older template still serve, it goes back to that template, so that they go
     on; otherwise it has no replicas.
     """
     live = observed.deployment
-    if live is None:
+    if live is None or podstate.is_deleting(live):
         return None
+    if standing(observed.status, halt_key(server, fingerprint)) is None:
+        return None  # the status comes first
     if inputs_hash_of(live["spec"]["template"]) != fingerprint:
         return scaled(live, server.spec.replicas)  # gone back before
     serving = _serving(observed, fingerprint)
@@ -82,9 +89,8 @@ def halted_deployment(
         return scaled(live, 0)
     former = _replica_set(observed, serving)
     if former is None:
-        return (
-            None  # not read yet, or not allowed to be: what serves is worth more than what crashes
-        )
+        # Not readable now, or not allowed to be: what serves is worth more than what crashes.
+        return None
     back = scaled(live, server.spec.replicas)
     template = deepcopy(former["spec"]["template"])
     template["metadata"].get("labels", {}).pop(_POD_TEMPLATE_HASH, None)

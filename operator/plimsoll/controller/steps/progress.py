@@ -103,7 +103,8 @@ def available(found: Survey, replicas: int) -> Condition:
         return Condition(
             AVAILABLE, TRUE, "MinimumReplicas", f"Replicas ready: {ready} of {replicas}."
         )
-    failure = next((f for pod in found.current if (f := failure_of(pod)) is not None), None)
+    failures = (failure_of(pod, found.memory_advice) for pod in found.current)
+    failure = next((f for f in failures if f is not None), None)
     if failure is not None:
         return failure
     text = f"Replicas ready: {ready} of {replicas}; wait until the engine has started."

@@ -212,8 +212,10 @@ def _halted(
     fingerprint = inputs_hash_of(template)
     stopped = halted_deployment(observed, server, str(fingerprint))
     live = observed.deployment
-    text = None if stopped is None or live is None else first_difference(stopped, live)
-    actions = (Apply(stopped, text),) if stopped is not None and text is not None else ()
+    children = [(stopped, live)] if stopped is not None else []
+    if observed.service is None or not podstate.is_deleting(observed.service):
+        children.append((service(server), observed.service))  # what goes on stays reachable
+    actions = tuple(Apply(w, text) for w, c in children if (text := _difference(w, c)) is not None)
     given_up = Condition(
         ROLLED_OUT, FALSE, halt.reason,
         f"{sentence(halt.message)} Servers of the template before go on."

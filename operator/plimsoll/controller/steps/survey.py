@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from plimsoll.controller.crd.types import ENGINE, FIXED
 from plimsoll.controller.objects.names import SERVER, SIZER, inputs_hash_of
 from plimsoll.controller.status import AVAILABLE, FALSE, Condition, sentence
 from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.capacity import USER_PROVIDED, believable
 from plimsoll.controller.steps.obstacles import scheduling_obstacle
+from plimsoll.controller.steps.shrink import shrunk
 from plimsoll.core import report as reports
 from plimsoll.core.engines.readback import classify_failure
 from plimsoll.core.errors import ResultInvalid
@@ -21,6 +24,7 @@ from plimsoll.core.errors import ResultInvalid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.controller.observed import Observed
     from plimsoll.core.drift import PodReading
 
@@ -32,15 +36,22 @@ _KILLED: Final = 137
 # The guard's exit codes: too little memory, another GPU or model.
 _REFUSALS: Final = (10, 11)
 _LONGEST_QUOTE: Final = 400
+RAISE_RESERVE: Final = (
+    "Raise spec.sizing.extraReserve so that the engine has more memory beside its cache."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Server pods that have neither ended nor been asked to go, by template."""
+    """Server pods that have neither ended nor been asked to go, by template.
+
+    ``memory_advice`` is what to do about an engine that ran out of device memory.
+    """
 
     current: tuple[dict[str, Any], ...]
     old: tuple[dict[str, Any], ...]
     leaving: tuple[dict[str, Any], ...]
+    memory_advice: str = RAISE_RESERVE
 
     @property
     def ready_current(self) -> int:
@@ -73,7 +84,22 @@ def survey(observed: Observed, fingerprint: str | None) -> Survey:
             current.append(pod)
         else:
             old.append(pod)
-    return Survey(tuple(current), tuple(old), tuple(leaving))
+    capacity = believable(observed.status)
+    advice = memory_advice(observed.server, capacity) if observed.server else RAISE_RESERVE
+    return Survey(tuple(current), tuple(old), tuple(leaving), advice)
+
+
+def memory_advice(server: InferenceServer, capacity: Mapping[str, Any] | None) -> str:
+    """What to do about an engine that ran out of device memory with this number: often nothing."""
+    policy = server.spec.sizing.on_out_of_memory
+    if server.spec.sizing.mode == FIXED:
+        return "Lower the number in spec.sizing."
+    if capacity is None or server.spec.sizing.mode == ENGINE or not policy.shrink:
+        return RAISE_RESERVE
+    left = policy.max_steps - int(capacity.get("shrinkSteps", 0))
+    if left <= 0 or capacity["source"] == USER_PROVIDED or shrunk(server, capacity) is None:
+        return RAISE_RESERVE
+    return "Plimsoll makes the pool smaller by itself."
 
 
 def placement_obstacle(found: Survey) -> Condition | None:
@@ -81,8 +107,13 @@ def placement_obstacle(found: Survey) -> Condition | None:
     return next((o for pod in found.current if (o := scheduling_obstacle(pod)) is not None), None)
 
 
-def failure_of(pod: Mapping[str, Any]) -> Condition | None:
-    """Why this pod does not serve, as Available=False; None while it merely starts, or is well."""
+def failure_of(pod: Mapping[str, Any], advice: str = RAISE_RESERVE) -> Condition | None:
+    """Why this pod does not serve, as Available=False; None while it merely starts, or is well.
+
+    Args:
+        pod: a server pod.
+        advice: what to do where its engine ran out of device memory.
+    """
     if podstate.is_ready(pod):
         return None
     sizer, server = podstate.container(pod, SIZER), podstate.container(pod, SERVER)
@@ -99,7 +130,7 @@ def failure_of(pod: Mapping[str, Any]) -> Condition | None:
         )
     if podstate.terminated(sizer).get("exitCode") != 0 and end:
         return _sizer_failed(pod, podstate.last_end(sizer))
-    return _crashed(pod, server)
+    return _crashed(pod, server, advice)
 
 
 def _cannot_start(pod: Mapping[str, Any], status: Mapping[str, Any]) -> Condition | None:
@@ -133,7 +164,7 @@ def _sizer_failed(pod: Mapping[str, Any], end: Mapping[str, Any]) -> Condition:
     )
 
 
-def _crashed(pod: Mapping[str, Any], server: Mapping[str, Any]) -> Condition | None:
+def _crashed(pod: Mapping[str, Any], server: Mapping[str, Any], advice: str) -> Condition | None:
     """The engine ended, and is or will be restarted. One orderly end is not a crash loop."""
     end = podstate.last_end(server)
     if not end:
@@ -147,10 +178,7 @@ def _crashed(pod: Mapping[str, Any], server: Mapping[str, Any]) -> Condition | N
             "Raise the memory limit in spec.template.resources.",
         )  # fmt: skip
     if _lacks_memory(said):
-        return _unavailable(
-            "OutOfMemory", f"{what}: {_quote(said)}",
-            "Raise spec.sizing.extraReserve so that the engine has more memory beside its cache.",
-        )  # fmt: skip
+        return _unavailable("OutOfMemory", f"{what}: {_quote(said)}", advice)
     return _unavailable(
         "CrashLoop", f"{what}: {_quote(said or 'no last words')}",
         "Read its log; correct spec.engine.",
@@ -168,15 +196,17 @@ def _quote(text: object) -> str:
 
 
 def listed(
-    pods: Iterable[Mapping[str, Any]], readings: Iterable[PodReading] = ()
+    pods: Iterable[Mapping[str, Any]],
+    readings: Iterable[PodReading] = (),
+    advice: str = RAISE_RESERVE,
 ) -> list[dict[str, Any]]:
     """``status.pods``: name, node, the tokens its own sizer found, and why it does not serve."""
     told = {reading.uid: reading.found.tokens for reading in readings}
-    return [_listed(pod, told.get(podstate.uid(pod))) for pod in list(pods)[:LISTED_PODS]]
+    return [_listed(pod, told.get(podstate.uid(pod)), advice) for pod in list(pods)[:LISTED_PODS]]
 
 
-def _listed(pod: Mapping[str, Any], told: int | None) -> dict[str, Any]:
-    failure = failure_of(pod)
+def _listed(pod: Mapping[str, Any], told: int | None, advice: str) -> dict[str, Any]:
+    failure = failure_of(pod, advice)
     end = podstate.last_end(podstate.container(pod, SERVER))
     found = {
         "name": podstate.name(pod),
