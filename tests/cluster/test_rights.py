@@ -13,11 +13,13 @@ OPERATOR = "system:serviceaccount:plimsoll-system:plimsoll-operator"
 KINDS = {
     "inferenceservers",
     "deployments",
+    "replicasets",
     "services",
     "pods",
     "nodes",
     "events",
     "leases",
+    "configmaps",
 }
 
 
@@ -34,7 +36,8 @@ def test_the_operator_reads_no_secret_and_writes_no_more_than_it_must(tenant: Te
         if event["objectRef"].get("resource")
     }
     assert {resource for resource, _ in asked} <= KINDS
-    assert {verb for resource, verb in asked if resource == "nodes"} <= {"get"}
+    assert {verb for resource, verb in asked if resource == "nodes"} <= {"get", "list"}
+    assert {verb for resource, verb in asked if resource == "configmaps"} <= {"get"}
     assert {v for r, v in asked if r == "inferenceservers"} <= {"get", "list", "watch", "patch"}
 
 
