@@ -29,15 +29,18 @@ def test_the_operator_reads_no_secret_and_writes_no_more_than_it_must(tenant: Te
     server = tenant.server()
     assert "finalizers" not in server["metadata"]
     assert not [a for a in server["metadata"].get("annotations", {}) if "kopf" in a]
-    asked = {
-        (event["objectRef"]["resource"], event["verb"])
+    refs = [
+        (event["objectRef"], event["verb"])
         for event in tenant.world.cluster.audit_events()
         if event["user"]["username"] == OPERATOR and "objectRef" in event
         if event["objectRef"].get("resource")
-    }
+    ]
+    asked = {(ref["resource"], verb) for ref, verb in refs}
     assert {resource for resource, _ in asked} <= KINDS
     assert {verb for resource, verb in asked if resource == "nodes"} <= {"get", "list"}
-    assert {verb for resource, verb in asked if resource == "configmaps"} <= {"get"}
+    # One map by name, and no other of the namespace.
+    maps = {(ref.get("name"), verb) for ref, verb in refs if ref["resource"] == "configmaps"}
+    assert maps <= {("plimsoll-learned", "get"), ("plimsoll-learned", "patch")}
     assert {v for r, v in asked if r == "inferenceservers"} <= {"get", "list", "watch", "patch"}
 
 
