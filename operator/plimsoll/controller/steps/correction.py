@@ -57,7 +57,7 @@ class Case:
 
 def correct(observed: Observed, server: InferenceServer, sizing: Sizing, now: datetime) -> Sizing:
     """The sizing, corrected by what servers of its own number have been through."""
-    if sizing.stamp is None or sizing.capacity is None:
+    if sizing.stamp is None:
         return sizing
     _, fingerprint = version_to_render(server, sizing.stamp, observed.deployment)
     key = halt_key(server, fingerprint)
@@ -69,7 +69,7 @@ def correct(observed: Observed, server: InferenceServer, sizing: Sizing, now: da
             conditions=(*sizing.conditions, _given_up(halted)),
             requeue_after=_until_second_chance(halted, pods, now),
         )
-    if sizing.capacity["source"] in NOT_OURS:
+    if sizing.capacity is None or sizing.capacity["source"] in NOT_OURS:
         return sizing
     case = Case(server, sizing.capacity, pods, key, now)
     return (
