@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from plimsoll.controller.observed import Observed
     from plimsoll.controller.placement import Landscape
 
-TWO_KINDS = {"accelerator": {"products": [PRODUCT, A100]}}
+TWO_KINDS: dict[str, Any] = {"accelerator": {"products": [PRODUCT, A100]}}
 SHARED = {"accelerator": {"memoryBudget": "20Gi"}}
 RECREATE = {"rollout": {"strategy": "Recreate"}}
 OTHER_IMAGE = {"engine": {"type": "LightLLM", "image": "mirror.example/lightllm:v1.2.0"}}

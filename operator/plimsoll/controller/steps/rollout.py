@@ -103,7 +103,7 @@ def roll_out(
     wanted = deployment(server, stamp, context, observed.deployment, choice.turns)
     if halt is not None:
         return _halted(observed, server, wanted, found, halt)
-    if server.spec.rollout.paused and _differs(wanted, observed.deployment):
+    if server.spec.rollout.paused and _changes_pods(observed, wanted):
         return _paused(observed, server, wanted, choice)
     if any(
         c is not None and podstate.is_deleting(c) for c in (observed.deployment, observed.service)
@@ -131,7 +131,7 @@ def _rolling(
         observed, ((wanted, observed.deployment), (service(server), observed.service))
     )
     obstacle, requeue_after = _obstacle(observed, found, choice, now)
-    interrupts = observed.service is None or _moves_pods(wanted, observed.deployment)
+    interrupts = observed.service is None or _moves_pods(observed, wanted)
     if actions and interrupts:
         done = progressing(f"{sentence(events[0].message)} The pods follow. Strategy {choice}.")
     else:
@@ -240,7 +240,11 @@ def _paused(
     if live is None:
         what = f"create Deployment {server.name}"
     else:
-        what = f"change {first_difference(wanted, live)}, by strategy {choice}"
+        cleaned = cleaning(wanted, live, observed.kept)
+        change = first_difference(wanted["spec"]["template"], live["spec"]["template"])
+        if change is None and cleaned is not None:
+            change = f"what {cleaned.why}"
+        what = f"change {change}, by strategy {choice}"
     paused = Condition(
         ROLLED_OUT, FALSE, "Paused",
         f"Field spec.rollout.paused is true, and what waits would {what}. Set it to false to roll "
@@ -273,18 +277,21 @@ def _only_scaled(observed: Observed, server: InferenceServer, why: Condition) ->
     )
 
 
-def _differs(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
-    """Whether rolling out would change the pods."""
+def _changes_pods(observed: Observed, wanted: Mapping[str, Any]) -> bool:
+    """Whether rolling out would replace pods, or start the first."""
+    live = observed.deployment
     if live is None:
         return True
-    return first_difference(wanted["spec"]["template"], live["spec"]["template"]) is not None
+    different = first_difference(wanted["spec"]["template"], live["spec"]["template"])
+    return different is not None or cleaning(wanted, live, observed.kept) is not None
 
 
-def _moves_pods(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
-    """Whether what is written starts or stops pods; the turns or a deadline do not."""
-    if live is None or wanted["spec"]["replicas"] != live["spec"].get("replicas"):
+def _moves_pods(observed: Observed, wanted: Mapping[str, Any]) -> bool:
+    """Whether what is written starts or stops pods; other turns or another deadline do not."""
+    live = observed.deployment
+    if live is not None and wanted["spec"]["replicas"] != live["spec"].get("replicas"):
         return True
-    return _differs(wanted, live) or bool(cleaning(wanted, live))
+    return _changes_pods(observed, wanted)
 
 
 def _difference(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> str | None:
