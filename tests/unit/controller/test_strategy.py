@@ -36,6 +36,7 @@ from tests.unit.controller.builders import (
     stored,
     unschedulable,
 )
+from tests.unit.controller.inpod_worlds import edited as changed
 from tests.unit.controller.plan_worlds import NO_GPU, child, serving, stamp
 
 if TYPE_CHECKING:
@@ -181,6 +182,18 @@ def test_situation_counts_old_servers_that_crash() -> None:
     world = serving(replicas=2)
     bad = crashed(world.server_pods[0], 1, "Error", "boom")
     assert seen(replace(world, server_pods=(bad, world.server_pods[1]))).broken == 1
+
+
+def test_the_gpu_of_a_server_that_crashes_is_as_good_as_free() -> None:
+    """Two serve, the third crashed and its template changes: none of the two is to make room."""
+    world = serving(replicas=3)
+    bad = crashed(world.server_pods[2], 1, "Error", "boom")
+    world = changed(
+        with_gpus(replace(world, server_pods=(*world.server_pods[:2], bad)), 3), replicas=2
+    )
+    found = seen(world)
+    assert (found.old, found.broken, found.free) == (3, 1, 1)
+    assert choose(found).turns == SURGE
 
 
 def test_taking_up_another_sizer_image_replaces_pods_too() -> None:

@@ -159,16 +159,18 @@ def situation(
     # Not by the inputs alone: taking up a new sizer image, or putting a template right that somebody
     # edited, replaces pods as well.
     begins = live is None or first_difference(template, live["spec"]["template"]) is not None
+    broken = frozenset(podstate.uid(pod) for pod in found.old if failure_of(pod) is not None)
     free = None
     if observed.landscape is not None and live is not None and (begins or found.old):
-        free = free_slots(demand_of(template["spec"]), observed.landscape)
+        # Pods that do not serve are the first that the Deployment controller takes away.
+        free = free_slots(demand_of(template["spec"]), observed.landscape, without=broken)
     return Situation(
         asked=server.spec.rollout,
         replicas=server.spec.replicas,
         live=turns_of(live),
         begins=begins,
         old=len(found.old),
-        broken=sum(failure_of(pod) is not None for pod in found.old),
+        broken=len(broken),
         ready=found.ready_current,
         starting=sum(not podstate.is_ready(pod) for pod in found.current),
         free=free,
