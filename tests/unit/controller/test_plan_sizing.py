@@ -208,6 +208,9 @@ TABLE = [
     waiting("killed", ended(sizing(), "", 137, reason="OOMKilled"), writes=[],
             events=["Warning MeasurementFailed"], conditions={"Sized": "False MeasurementFailed"},
             says="OOMKilled"),
+    waiting("no python in the engine's image", ended(sizing(), 'exec: "python3": not found', 128, reason="StartError"),
+            writes=[], events=["Warning SizerCannotStart"], conditions={"Sized": "False SizerCannotStart"},
+            says="spec.sizing.probe"),
     # -- pods that never came to measure
     waiting("the device plugin is away", rejected(sizing(), "UnexpectedAdmissionError", "no healthy devices present"),
             writes=[], events=["Warning DevicePluginNotReady"],

@@ -46,6 +46,8 @@ EXITS: Final[Mapping[int, tuple[str, bool]]] = {
 }
 # Of what is tried again, what stays as it is until the spec or the image changes.
 _FOR_GOOD: Final = frozenset({"TorchUnavailable", "CudaUnavailable"})
+# Reasons of an end that was no end of the sizer: the runtime could not start it.
+_NOT_STARTED: Final = ("StartError", "ContainerCannotRun")
 # What to do, by reason, where the sizer cannot know it (that nothing fits, it explains itself).
 # {claim} and {path} are the model's place, {node} is where it was tried.
 ADVICE: Final[Mapping[str, str]] = {
@@ -111,7 +113,7 @@ def _ended(
     pod: Mapping[str, Any], end: Mapping[str, Any], request_hash: str, place: ModelPlace
 ) -> Reading:
     code, text = int(end.get("exitCode", -1)), str(end.get("message") or "")
-    if code != 0 and not text:
+    if end.get("reason") in _NOT_STARTED or (code != 0 and not text):
         return Reading(failure=_no_result(pod, end))
     try:
         outcome = reports.decode(text, pod_uid=podstate.uid(pod), request_hash=request_hash)
@@ -141,6 +143,15 @@ def _refused(
     return Failure(Condition(kind, FALSE, reason, f"{sentence(error.message)} {advice}"), terminal)
 
 
+def _not_started(pod: Mapping[str, Any], said: str) -> Failure:
+    message = (
+        f"Node {podstate.node_name(pod)} cannot start the sizer of pod {podstate.name(pod)}: "
+        f"{clause(said)} With spec.sizing.probe Torch the image of the engine needs python3; set it "
+        f"to NVML where it has none. {AGAIN}"
+    )
+    return Failure(Condition(SIZED, FALSE, "SizerCannotStart", message), terminal=True)
+
+
 def _invalid(pod: Mapping[str, Any], why: str) -> Failure:
     message = (
         f"The termination message of pod {podstate.name(pod)} is no valid result: {clause(why)} "
@@ -150,6 +161,8 @@ def _invalid(pod: Mapping[str, Any], why: str) -> Failure:
 
 
 def _no_result(pod: Mapping[str, Any], end: Mapping[str, Any]) -> Failure:
+    if end.get("reason") in _NOT_STARTED:
+        return _not_started(pod, str(end.get("message") or end["reason"]))
     if pod.get("status", {}).get("reason") == "DeadlineExceeded":
         return _timed_out(pod)
     message = (
