@@ -306,3 +306,42 @@ async def test_any_refusal_is_remembered(
     clock.seconds = 299
     assert await reader.look() is None
     assert cluster.reads_of_nodes == 1
+
+
+async def test_who_decides_now_gets_a_fresher_picture(
+    reader: LandscapeReader, cluster: Paged, clock: Clock
+) -> None:
+    first = await reader.look()
+    clock.seconds = 2.0
+    assert await reader.look(within=2.0) is first
+    cluster.put(pod("c", "n2"))
+    clock.seconds = 2.1
+    assert await reader.look() is first
+    seen = await reader.look(within=2.0)
+    assert seen is not None
+    assert free_slots(ONE, seen) == 3
+    assert await reader.look() is seen  # and others have it too
+    assert cluster.reads_of_nodes == 2
+
+
+async def test_a_wish_for_less_than_the_reader_keeps_never_makes_it_older(
+    reader: LandscapeReader, clock: Clock
+) -> None:
+    first = await reader.look()
+    clock.seconds = 10.0
+    assert await reader.look(within=60.0) is not first
+
+
+@pytest.mark.parametrize("trouble", ["down", "refused"])
+async def test_an_api_server_in_trouble_is_not_asked_more_often(
+    reader: LandscapeReader, cluster: Paged, clock: Clock, trouble: str
+) -> None:
+    first = await reader.look()
+    cluster.down = trouble == "down"
+    cluster.unlistable = {"Pod"} if trouble == "refused" else set()
+    clock.seconds = 10.0
+    left = first if trouble == "down" else None
+    for seconds in (10.0, 13.0, 16.0, 19.0):
+        clock.seconds = seconds
+        assert await reader.look(within=2.0) is left
+    assert cluster.reads_of_nodes == 2

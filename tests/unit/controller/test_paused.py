@@ -9,7 +9,7 @@ from plimsoll.controller.actions import Apply, Create
 from plimsoll.controller.observed import observe_from
 from plimsoll.controller.plan import Plan, plan
 from tests.unit.controller.builders import CONTEXT, NOW, TOKENS, body, node
-from tests.unit.controller.inpod_worlds import edited
+from tests.unit.controller.inpod_worlds import EDITED, edit, edited, known
 from tests.unit.controller.plan_worlds import conditions, converged, sized_status, text, writes
 
 if TYPE_CHECKING:
@@ -83,3 +83,17 @@ def test_what_others_added_waits_too() -> None:
     live["spec"]["template"] = {**live["spec"]["template"], "spec": pod}
     made = step(replace(world, deployment=live))
     assert writes(made) == []
+
+
+def test_a_sizing_pod_that_led_to_measuring_in_the_pods_is_not_created_again_and_again() -> None:
+    """No GPU is free for it, so servers would measure for themselves, but that waits."""
+    world = edit(spec={**EDITED, **PAUSED})
+    for _ in range(3):
+        made = step(world)
+        assert writes(made) == []
+        assert conditions(made, world)["RolledOut"] == ("False", "Paused")
+        world = known(world) if made.status is not None else world
+    resumed = edited(world, rollout={"paused": False})
+    assert [line.split("-")[0] for line in writes(step(resumed))] == [
+        "delete Pod uid", "patch Deployment llama",
+    ]  # fmt: skip

@@ -70,6 +70,16 @@ def test_nodes_are_looked_at_until_the_resource_is_as_asked_for(
     assert wants_nodes(world) is wanted
 
 
+def test_nodes_are_looked_at_while_a_kubelet_is_said_to_be_too_old() -> None:
+    """Nothing else would tell that it was upgraded: the server may be ready beside it."""
+    for reason, wanted in (("KubeletTooOld", True), ("OutOfMemoryBackoff", False)):
+        said = {"type": "Degraded", "status": "True", "reason": reason}
+        world = converged()
+        assert (
+            wants_nodes(status_of(world, conditions=[*world.status["conditions"], said])) is wanted
+        )
+
+
 def test_a_rollout_that_begins_takes_a_fresh_look() -> None:
     progressing = {"type": "RolledOut", "status": "False", "reason": "Progressing"}
     assert within(NEW) == FRESH

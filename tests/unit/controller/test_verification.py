@@ -8,11 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.controller.plan import plan
+from plimsoll.controller.objects import service
+from plimsoll.controller.observed import observe_from
+from plimsoll.controller.plan import Apply, plan
 from plimsoll.core.drift import LOG, METRICS, PodReading
 from plimsoll.core.engines.readback import Reading
-from tests.unit.controller.builders import CONTEXT, NOW, PRODUCT, REPORT, TOKENS, message
-from tests.unit.controller.inpod_worlds import known, measuring
+from tests.unit.controller.builders import (
+    CONTEXT,
+    NOW,
+    PRODUCT,
+    REPORT,
+    TOKENS,
+    body,
+    message,
+    server,
+    server_pod,
+    stored,
+)
+from tests.unit.controller.inpod_worlds import edited, known, measuring
 from tests.unit.controller.plan_worlds import conditions, converged, text
 
 if TYPE_CHECKING:
@@ -126,3 +139,38 @@ def test_a_log_that_tells_later_is_asked_for_again() -> None:
     reading = PodReading(pod["name"], pod["uid"], Reading(tokens=TOKENS), LOG)
     assert plan(replace(world, readings=(reading,)), CONTEXT, NOW).requeue_after is None
     assert conditions(plan(silent, CONTEXT, NOW), silent)["Ready"] == ("True", "Ready")
+
+
+FIXED: dict[str, Any] = {"sizing": {"mode": "Fixed", "maxTotalTokenNum": 1000}}
+
+
+def fixed() -> Observed:
+    """A server with the user's number, whose engine has reported it."""
+    world = known(serving_fixed())
+    assert verified(told(world, 1000))[0] == ("True", "WithinTolerance")
+    return replace(known(told(world, 1000)), readings=())
+
+
+def serving_fixed() -> Observed:
+    first = plan(observe_from(body(**FIXED)), CONTEXT, NOW)
+    live = stored(next(a.obj for a in first.actions if isinstance(a, Apply)))
+    return observe_from(
+        body(**FIXED),
+        deployment=live,
+        service=stored(service(server(**FIXED))),
+        pods=[server_pod(live)],
+    )
+
+
+def test_a_pass_without_a_reading_forgets_nothing_of_the_users_number() -> None:
+    found, capacity = verified(fixed())
+    assert found == ("True", "WithinTolerance")
+    assert (capacity["engineReportedTokens"], capacity["driftPercent"]) == (1000, "0.00")
+
+
+def test_another_number_of_the_users_begins_anew() -> None:
+    world = edited(fixed(), sizing={"mode": "Fixed", "maxTotalTokenNum": 2000})
+    found, capacity = verified(world)
+    assert found is None
+    assert not {"engineReportedTokens", "driftPercent"} & capacity.keys()
+    assert capacity["maxTotalTokenNum"] == 2000
