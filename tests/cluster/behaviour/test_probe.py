@@ -33,13 +33,17 @@ def test_cuda_is_asked_in_the_engines_own_image(situation: Situation) -> None:
     assert all(c["securityContext"]["runAsNonRoot"] for c in inits)
 
 
-def test_an_image_without_python_is_told_by_name(situation: Situation) -> None:
-    """llama.cpp's image holds no Python: the condition says what to change, and nothing is tried for ever."""
+def test_an_image_without_torch_is_told_by_name(situation: Situation) -> None:
+    """llama.cpp's demo image holds no torch: the condition says what to change, and waits for a person."""
     tenant = situation.tenant
     tenant.apply(node=NODE_A, sizing={"probe": "Torch"})
-
-    wait(lambda: tenant.condition("Sized").get("reason") == "SizerCannotStart", 60, "the condition")
+    wait(
+        lambda: tenant.condition("Sized").get("reason") == "TorchUnavailable",
+        60,
+        "the condition",
+        lambda: tenant.server().get("status"),
+    )
     condition = tenant.condition("Sized")
     assert condition["status"] == "False"
-    assert "python3" in condition["message"]
     assert "spec.sizing.probe" in condition["message"]
+    assert tenant.condition("Stalled")["status"] == "True"
