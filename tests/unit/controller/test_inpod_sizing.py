@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,9 +54,11 @@ def test_the_least_is_what_is_promised() -> None:
 
 def test_what_is_known_stays_while_servers_restart_and_say_the_same() -> None:
     world = known(measuring())
-    assert plan(world, CONTEXT, NOW).status is None
-    gone = known(replace(world, server_pods=()))
-    assert gone.status["capacity"] == world.status["capacity"]
+    assert plan(world, CONTEXT, NOW + timedelta(hours=1)).status is None
+    gone = replace(world, server_pods=())
+    made = plan(gone, CONTEXT, NOW)
+    assert conditions(made, gone)["Sized"] == ("True", "InPod")
+    assert known(gone).status["capacity"] == world.status["capacity"]
 
 
 def test_what_was_made_smaller_is_counted_on() -> None:

@@ -270,6 +270,14 @@ def test_servers_on_several_kinds_go_on_measuring() -> None:
     assert chosen(replace(silent, server_pods=())) is None
 
 
+def test_servers_with_a_number_of_a_sizing_pod_are_stamped_whatever_they_met() -> None:
+    """In the middle of a move from one kind to another there are servers on both."""
+    world = serving(replicas=2)
+    status = {**world.status, "classes": [{"product": PRODUCT}, {"product": A100}]}
+    world = replace(world, raw={**world.raw, "status": status})
+    assert chosen(edited(world, **OTHER_IMAGE)) is None
+
+
 def test_servers_on_one_kind_get_the_number() -> None:
     assert chosen(edited(known(measuring(products=(A100, A100))), **OTHER_IMAGE)) is None
 
