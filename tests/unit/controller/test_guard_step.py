@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll.controller.plan import plan
-from plimsoll.controller.steps.capacity import believable
+from plimsoll.controller.status import timestamp
+from plimsoll.controller.steps.capacity import STALE, believable
 from plimsoll.controller.steps.correction import REFUSALS, RESIZES, SECOND_CHANCE
 from plimsoll.core.report import Failure, Report, token_limit
 from plimsoll.core.units import GIB
@@ -25,9 +26,10 @@ from tests.unit.controller.builders import (
     message,
     server_pod,
 )
-from tests.unit.controller.plan_worlds import child, conditions, serving, text, writes
+from tests.unit.controller.plan_worlds import child, conditions, serving, sized_status, text, writes
 
 if TYPE_CHECKING:
+    from plimsoll.controller.actions import Plan
     from plimsoll.controller.observed import Observed
 
 STRANGER = 8 * GIB
@@ -171,3 +173,68 @@ def test_a_guard_that_lets_its_server_start_after_all_is_no_news() -> None:
     made, status = step(replace(world, server_pods=(pod,)))
     assert "Degraded" not in conditions(made, world)
     assert "rollout" not in status
+
+
+DOES_NOT_FIT = replace(FAILURE, reason="BudgetTooSmall", message="2.00 GiB are free")
+OTHER_GPU = replace(REPORT, device_class=replace(DEVICE, product="NVIDIA-A100"))
+
+
+def with_status(given: Observed, made: Plan) -> Observed:
+    return replace(given, raw={**given.raw, "status": made.status or given.status})
+
+
+def resized(count: int) -> dict[str, Any]:
+    return {**sized_status(), "rollout": {"resizes": count}}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_servers_of_the_template_before_are_not_risked_for_a_second_chance(*, ready: bool) -> None:
+    old = child(template={"annotations": {"example.com/edit": "before"}})
+    made = plan(refused(REFUSALS, DOES_NOT_FIT), CONTEXT, NOW)
+    later = with_status(serving(), made)
+    later = replace(later, deployment=old, server_pods=(server_pod(old, ready=ready),))
+    again = plan(later, CONTEXT, NOW + timedelta(seconds=2 * SECOND_CHANCE))
+    assert again.actions == ()
+    assert conditions(again, later)["Degraded"] == ("True", "GuardRejected")
+
+
+def test_out_of_memory_has_no_second_chance() -> None:
+    made = plan(refused(REFUSALS, DOES_NOT_FIT), CONTEXT, NOW)
+    assert made.status is not None
+    rollout = copy.deepcopy(made.status["rollout"])
+    rollout["halted"] |= {"reason": "OutOfMemoryBackoff", "since": timestamp(NOW)}
+    later = replace(serving(), server_pods=())
+    later = replace(later, raw={**later.raw, "status": {**made.status, "rollout": rollout}})
+    again = plan(later, CONTEXT, NOW + timedelta(days=1))
+    assert again.status is not None
+    assert again.status["rollout"] == rollout
+
+
+@pytest.mark.parametrize(("replicas", "ready", "left"), [
+    (1, 1, None), (2, 2, None), (2, 1, 2), (1, 0, 2), (0, 0, 2),
+], ids=["it serves", "all serve", "one of two", "none", "nobody was asked"])  # fmt: skip
+def test_askings_count_until_all_serve(replicas: int, ready: int, left: int | None) -> None:
+    given = serving(replicas=replicas, status=resized(2))
+    pods = [
+        server_pod(given.deployment or {}, number, ready=number < ready)
+        for number in range(replicas)
+    ]
+    made = plan(replace(given, server_pods=tuple(pods)), CONTEXT, NOW)
+    assert made.status is not None
+    assert (made.status.get("rollout") or {}).get("resizes") == left
+
+
+def test_one_that_meets_another_gpu_beside_one_that_serves_is_not_asked_for_ever() -> None:
+    """Each measurement gives the same number, with which one of two serves."""
+    given = refused(1, OTHER_GPU, 11, others=1)
+    asked = 0
+    for _ in range(4 * RESIZES):
+        made = plan(given, CONTEXT, NOW)
+        given = with_status(given, made)
+        if given.status["capacity"]["sizingKey"] == STALE:
+            asked += 1
+            # The sizing pod ended, and its result was stored.
+            fresh = {**given.status, "capacity": sized_status()["capacity"]}
+            given = replace(given, raw={**given.raw, "status": fresh})
+    assert asked == RESIZES
+    assert conditions(made, given)["Degraded"] == ("True", "GuardMismatch")
