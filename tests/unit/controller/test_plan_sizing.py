@@ -43,6 +43,7 @@ from tests.unit.controller.plan_worlds import (
     refuses,
     sized_status,
     sizing,
+    text,
     waiting,
     well_formed,
     writes,
@@ -208,9 +209,9 @@ TABLE = [
     waiting("killed", ended(sizing(), "", 137, reason="OOMKilled"), writes=[],
             events=["Warning MeasurementFailed"], conditions={"Sized": "False MeasurementFailed"},
             says="OOMKilled"),
-    waiting("no python in the engine's image", ended(sizing(), 'exec: "python3": not found', 128, reason="StartError"),
+    waiting("the runtime cannot start it", ended(sizing(), "runc create failed", 128, reason="StartError"),
             writes=[], events=["Warning SizerCannotStart"], conditions={"Sized": "False SizerCannotStart"},
-            says="spec.sizing.probe"),
+            says="runtime of that node"),
     # -- pods that never came to measure
     waiting("the device plugin is away", rejected(sizing(), "UnexpectedAdmissionError", "no healthy devices present"),
             writes=[], events=["Warning DevicePluginNotReady"],
@@ -417,3 +418,14 @@ def test_progress_that_somebody_else_wrote_is_forgotten(failure: dict[str, str])
     made = plan(observe_from(body(status=status)), CONTEXT, NOW)
     assert writes(made) == [f"create Pod {SZ}"]
     well_formed(made)
+
+
+def test_an_engines_image_without_python_is_for_a_person_to_change() -> None:
+    """The torch probe carries the sizer into that image."""
+    spec: dict[str, Any] = {"sizing": {"probe": "Torch"}}
+    pod = ended(sizing(**spec), 'exec: "python3": not found', 128, reason="StartError")
+    world = observe_from(body(**spec), pods=[pod])
+    made = plan(world, CONTEXT, NOW)
+    assert conditions(made, world)["Sized"] == ("False", "SizerCannotStart")
+    assert conditions(made, world)["Stalled"] == ("True", "SizerCannotStart")
+    assert "spec.sizing.probe" in text(made, "Sized")

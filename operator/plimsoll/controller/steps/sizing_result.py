@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.controller.objects.names import SIZER
+from plimsoll.controller.objects.names import SIZER, SIZER_FILES
 from plimsoll.controller.status import (
     ACCEPTED,
     CAPACITY_AVAILABLE,
@@ -144,12 +144,15 @@ def _refused(
 
 
 def _not_started(pod: Mapping[str, Any], said: str) -> Failure:
+    carried = any(c.get("name") == SIZER_FILES for c in pod["spec"].get("initContainers") or ())
+    advice = "Check the runtime of that node; " + AGAIN
+    if carried:  # by the torch probe, into the engine's image
+        advice = "The engine's image needs python3 for spec.sizing.probe Torch; set it to NVML."
     message = (
         f"Node {podstate.node_name(pod)} cannot start the sizer of pod {podstate.name(pod)}: "
-        f"{clause(said)} With spec.sizing.probe Torch the image of the engine needs python3; set it "
-        f"to NVML where it has none. {AGAIN}"
+        f"{clause(said)} {advice}"
     )
-    return Failure(Condition(SIZED, FALSE, "SizerCannotStart", message), terminal=True)
+    return Failure(Condition(SIZED, FALSE, "SizerCannotStart", message), terminal=carried)
 
 
 def _invalid(pod: Mapping[str, Any], why: str) -> Failure:
