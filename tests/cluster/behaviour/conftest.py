@@ -33,9 +33,13 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def large(world: World) -> Iterator[World]:
-    """Every GPU has 24 GiB: an engine's reserve alone is larger than the cards of the other tests."""
+    """Every GPU has 24 GiB: an engine's reserve alone is larger than the cards of the other tests.
+
+    For a module, not a package: pytest ends a package's fixtures with the session where the folder is no package, and
+    llama.cpp would take 24 GiB of this machine's memory in the tests after these.
+    """
     if not (world.models / SMALL).exists():
         write_safetensors(world.models / SMALL, LLAMA_CONFIG, llama_shapes())
     for node in TEST_NODES:
