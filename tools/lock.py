@@ -23,6 +23,8 @@ LOCKS: dict[Path, tuple[str, ...]] = {
         "pyproject.toml",
         *("--extra", "controller", "--extra", "sizer", "--group", "dev"),
     ),
+    # A scanner of its own, with pins that would clash with the project's: never in the same environment.
+    Path("requirements/checkov.txt"): ("requirements/checkov.in",),
     KIT / "llamacpp" / "requirements.txt": (str(KIT / "llamacpp" / "requirements.in"),),
     KIT / "model.txt": (str(KIT / "model.in"), "--no-deps"),  # only the file inside is used
 }
