@@ -1,35 +1,20 @@
 """Builds one Kubernetes binary from the Go module proxy: etcd, control plane, kubelet and kube-proxy."""
 
 import hashlib
-import os
 import re
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from .cache import Log, build_lock, cache_root
 from .errors import KitError
-from .images.host import run
+from .golang import go, module_folder
 from .progress import Progress
 
 VERSION = "v1.37.2"
 SOURCE = Path(__file__).parent / "kubernetes" / "main.go"
 # The version is what nodes report as kubeletVersion, which the operator reads: without it a build calls itself v0.0.0.
 _STAMP = "k8s.io/component-base/version"
-
-
-def go_environment() -> dict[str, str]:
-    """Return the environment of every go command: all of its caches are below ours."""
-    go = cache_root() / "go"
-    return {
-        **os.environ,
-        "GOCACHE": str(go / "build"),
-        "GOMODCACHE": str(go / "mod"),
-        "GOFLAGS": "-buildvcs=false",
-        "GOTOOLCHAIN": "local",
-        "CGO_ENABLED": "0",
-    }
 
 
 def linker_flags(version: str) -> str:
@@ -86,14 +71,6 @@ def binary_path(version: str = VERSION) -> Path:
     return cache_root() / "kubernetes" / version / source_hash(version) / "kubernetes"
 
 
-def module_folder(module: str, version: str, log: Log | None = None) -> Path:
-    """Return a Go module's unpacked folder, downloading it when absent. Raises KitError."""
-    folder = cache_root() / "go" / "mod" / f"{module}@{version}"
-    if not folder.is_dir():
-        _go(cache_root(), "mod", "download", f"{module}@{version}", log=log or Progress())
-    return folder
-
-
 def build_kubernetes(log: Log | None = None, version: str = VERSION) -> Path:
     """Return the cached binary, building it first when it is not there (5 to 10 minutes on two cores).
 
@@ -121,25 +98,14 @@ def _build(target: Path, version: str, log: Log) -> None:
     upstream = module_folder("k8s.io/kubernetes", version, log) / "go.mod"
     (folder / "go.mod").write_text(staging_go_mod(upstream.read_text(), version))
     try:
-        _go(folder, "mod", "tidy", log=log)
+        go(folder, "mod", "tidy", log=log)
         fresh = folder / "kubernetes"
         flags = f"-ldflags={linker_flags(version)}"
-        _go(folder, "build", "-trimpath", flags, "-o", str(fresh), ".", log=log)
+        go(folder, "build", "-trimpath", flags, "-o", str(fresh), ".", log=log)
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh.replace(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _go(folder: Path, *arguments: str, log: Log) -> None:
-    """Run go with its temporary files below ``folder``: a killed one leaves them behind."""
-    if shutil.which("go") is None:
-        raise KitError("go: not found; install Go 1.26 or newer (https://go.dev/dl)")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".go-tmp.") as temporary:
-        env = {**go_environment(), "GOTMPDIR": temporary}
-        verb = " ".join(arguments[: 2 if arguments[0] == "mod" else 1])
-        run(["go", *arguments], what=f"go {verb}", log=log, cwd=folder, env=env)
 
 
 def kubectl_path() -> Path:

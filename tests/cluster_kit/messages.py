@@ -7,9 +7,10 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from .build import VERSION, module_folder
+from .build import VERSION
 from .cache import Log, cache_root
 from .device_plugin import MESSAGES
+from .golang import module_folder
 from .process import run
 
 
