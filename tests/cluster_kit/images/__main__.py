@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tarfile
@@ -12,7 +13,8 @@ from tests.cluster_kit.cache import cache_root
 from tests.cluster_kit.errors import KitError
 from tests.cluster_kit.progress import Progress
 
-from .build import TARGETS, build_images, prepare_context
+from .build import LOCAL, TARGETS, Stamp, build_images, prepare_context
+from .wheels import MACHINES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +30,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="FOLDER",
         help="only fill the Dockerfile's build/context, for docker; needs no root",
     )
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=tuple(MACHINES),
+        help="with --context: this processor, once for each (default: all)",
+    )
+    parser.add_argument("--revision", default=LOCAL.revision, metavar="COMMIT")
+    parser.add_argument(
+        "--epoch",
+        type=int,
+        default=int(os.environ.get("SOURCE_DATE_EPOCH", LOCAL.epoch)),
+        metavar="SECONDS",
+        help="the images' time (default: SOURCE_DATE_EPOCH, else one for all local builds)",
+    )
     given = parser.parse_args(argv)
     for number in (
         signal.SIGINT,
@@ -35,11 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):  # a script's background jobs start with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     log = Progress()
+    stamp = Stamp(given.revision, given.epoch)
     try:
         if given.context:
-            prepare_context(given.cache, given.context.absolute(), log)
+            archs = given.arch or tuple(MACHINES)
+            prepare_context(given.cache, given.context.absolute(), log, archs, stamp)
             return 0
-        archives = build_images(given.cache.absolute(), given.targets or tuple(TARGETS), log)
+        targets = given.targets or tuple(TARGETS)
+        archives = build_images(given.cache.absolute(), targets, log, stamp)
     except KitError as error:
         log(f"images: {error}")
         return 1

@@ -6,13 +6,18 @@ Python series, `python` and `python3` on the PATH.
 
 import hashlib
 import os
+import re
 import shutil
 import stat
+import tarfile
 from pathlib import Path
+
+from tests.cluster_kit.errors import KitError
 
 from .host import SOURCE_DATE_EPOCH, Log, finished, run, step
 
 SUITE = "bookworm"
+PUBLIC_MIRROR = "http://deb.debian.org/debian"
 # libgomp1 is for the demo engine: llama.cpp's threads.
 PACKAGES = ("python3-minimal", "libpython3-stdlib", "libgomp1")
 # Nothing in a server or an init container reads these. /dev is the runtime's.
@@ -32,7 +37,7 @@ STRIPPED = (
     "var/lib/apt/lists",
     "var/log",
 )
-RECIPE = 1  # raise it when the code below changes what is in the base
+RECIPE = 2  # raise it when the code below changes what is in the base
 
 
 def base_key() -> str:
@@ -61,6 +66,7 @@ def base_archive(folder: Path, log: Log) -> Path:
         ]
         run([*command, *_mirror(log)], what="debootstrap", log=log, isolated=True)
         _strip(root)
+        neutralise(root)
         # By hash, never by time: tar and buildah rewrite times, and a root that is read-only could not repair them.
         compileall = ("python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
         run(
@@ -72,6 +78,35 @@ def base_archive(folder: Path, log: Log) -> Path:
         order = ("--sort=name", f"--mtime=@{SOURCE_DATE_EPOCH}", "--numeric-owner")
         run(["tar", *order, "-C", root, "-cf", scratch / archive.name, "."], what="tar", log=log)
     return archive
+
+
+def neutralise(root: Path) -> None:
+    """Take out what tells of the machine that built it: its name, its resolver, its mirror, the day.
+
+    The two files stay, empty: a runtime mounts its own over them, and a read-only root could not make them.
+    """
+    for name in ("etc/hostname", "etc/resolv.conf"):
+        (root / name).write_bytes(b"")
+    (root / "etc/apt/sources.list").write_text(f"deb {PUBLIC_MIRROR} {SUITE} main\n")
+    shadow = root / "etc/shadow"
+    days = SOURCE_DATE_EPOCH // 86_400
+    shadow.write_text(re.sub(r"(?m)^([^:\n]+:[^:\n]*:)\d+:", rf"\g<1>{days}:", shadow.read_text()))
+
+
+def packages_of(archive: Path) -> str:
+    """Return dpkg's own list of what is installed in a base archive.
+
+    Raises:
+        KitError: it has none.
+    """
+    with tarfile.open(archive) as tar:
+        try:
+            file = tar.extractfile("./var/lib/dpkg/status")
+        except KeyError:
+            file = None
+        if file is None:
+            raise KitError(f"{archive.name}: no dpkg status in it; remove it and build again")
+        return file.read().decode()
 
 
 def _mirror(log: Log) -> list[str]:

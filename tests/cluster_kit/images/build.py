@@ -3,17 +3,19 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.cluster_kit.cache import build_lock
 from tests.cluster_kit.errors import KitError
 
-from .base import base_archive, base_key
-from .host import SOURCE_DATE_EPOCH, Log, finished, prerequisites, run, step, sweep
-from .wheels import project_folder, site_folder, site_key
+from . import sbom
+from .base import SUITE, base_archive, base_key, packages_of
+from .host import SOURCE_DATE_EPOCH, Log, finished, prerequisites, readable, run, step, sweep
+from .wheels import native_arch, project_folder, site_folder, site_key
 
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = Path(__file__).resolve().parent / "llamacpp"
@@ -22,7 +24,22 @@ CONTEXT = Path(
     "build/context"
 )  # what the root Dockerfile copies from, relative to the build's root
 KEPT_ARCHIVES = 2  # per image: the newest, and the one that a running command may still be loading
-RECIPE = 1  # raise it when the code below changes what is in an image
+PUBLIC_BASE = "docker.io/library/python:3.11-slim-bookworm"  # the Dockerfile's default
+RECIPE = 2  # raise it when the code below changes what is in an image
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What an image says of its making: the commit, and its time in seconds (SOURCE_DATE_EPOCH).
+
+    The default is the work tree as it is; its content is what names the archive.
+    """
+
+    revision: str = "local"
+    epoch: int = SOURCE_DATE_EPOCH
+
+
+LOCAL = Stamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +79,7 @@ DEFAULT_TARGETS = ("operator", "sizer", "llamacpp", "standin")
 
 
 def build_images(
-    cache: Path, targets: Sequence[str] = DEFAULT_TARGETS, log: Log = print
+    cache: Path, targets: Sequence[str] = DEFAULT_TARGETS, log: Log = print, stamp: Stamp = LOCAL
 ) -> dict[str, Path]:
     """Return a docker archive for each target, building only what changed.
 
@@ -77,7 +94,7 @@ def build_images(
         raise KitError(f"no such image: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
     folder = cache / "images"
     sources = {name: read_sources(TARGETS[name]) for name in targets}
-    found = {name: folder / archive_name(name, content) for name, content in sources.items()}
+    found = {name: folder / archive_name(name, content, stamp) for name, content in sources.items()}
     if not all(path.exists() for path in found.values()):
         prerequisites(log)
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,17 +102,18 @@ def build_images(
             sweep(folder)
             for name, archive in found.items():
                 if not archive.exists():
-                    _build(cache, name, archive, sources[name], log)
+                    _Build(cache, log, stamp).make(name, archive, sources[name])
     for path in found.values():
         os.utime(path)  # the newest ones are kept
     return found
 
 
-def archive_name(name: str, sources: Mapping[str, bytes]) -> str:
+def archive_name(name: str, sources: Mapping[str, bytes], stamp: Stamp = LOCAL) -> str:
     """Return the file name of the archive that these sources make on today's base and locked packages."""
     target = TARGETS[name]
     packages = site_key(target.lock) if target.lock else ""
-    digest = hashlib.sha256(repr((RECIPE, base_key(), packages)).encode())
+    digest = hashlib.sha256(repr((RECIPE, base_key(), packages, stamp)).encode())
+    digest.update(Path(sbom.__file__).read_bytes())
     digest.update(target.dockerfile.read_bytes())
     for path, content in sources.items():
         digest.update(f"{path}\0{len(content)}\0".encode())
@@ -126,7 +144,13 @@ def standin_sources() -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in sorted(files.items())}
 
 
-def prepare_context(cache: Path, folder: Path, log: Log = print) -> None:
+def prepare_context(
+    cache: Path,
+    folder: Path,
+    log: Log = print,
+    archs: Sequence[str] = ("amd64", "arm64"),
+    stamp: Stamp = LOCAL,
+) -> None:
     """Fill ``folder`` (the Dockerfile's ``build/context``) for any builder: needs neither root nor buildah.
 
     Raises:
@@ -134,43 +158,107 @@ def prepare_context(cache: Path, folder: Path, log: Log = print) -> None:
     """
     shutil.rmtree(folder, ignore_errors=True)
     with build_lock(cache / "images" / "lock", log), finished(folder) as scratch:
-        stages = ("operator", "sizer")
-        _fill_context(scratch, cache, stages, read_sources(TARGETS["operator"]), log)
+        for arch in archs:
+            context = _Context(scratch, arch, PUBLIC_BASE, debian=None)
+            for name in ("operator", "sizer"):
+                _Build(cache, log, stamp).fill(context, name, read_sources(TARGETS[name]))
 
 
-def _build(cache: Path, name: str, archive: Path, sources: Mapping[str, bytes], log: Log) -> None:
-    """Build one image into ``archive``; the caller holds the lock."""
-    folder, target = archive.parent, TARGETS[name]
-    with finished(archive) as scratch, step(f"image {target.image}", log):
-        context = scratch / "context"
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the root Dockerfile copies from: ``app``, and for a processor ``lib-<stage>`` and ``doc-<stage>``."""
+
+    folder: Path
+    arch: str
+    base: str
+    debian: str | None  # the base's dpkg status, where it is known
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One run of the builder; the caller holds the lock."""
+
+    cache: Path
+    log: Log
+    stamp: Stamp
+
+    def make(self, name: str, archive: Path, sources: Mapping[str, bytes]) -> None:
+        """Build one image into ``archive``."""
+        folder, target, log = archive.parent, TARGETS[name], self.log
+        with finished(archive) as scratch, step(f"image {target.image}", log):
+            root = base_archive(folder, log)
+            context = scratch / "context"
+            if target.project:
+                base = f"debian:{SUITE}"
+                filled = _Context(context / CONTEXT, native_arch(), base, packages_of(root))
+                self.fill(filled, name, sources)
+            else:
+                self._fill_engine(context, name, sources)
+            with _storage(folder, scratch, log) as buildah:
+                base = _base_image(buildah, root, scratch)
+                stage = ["--target", target.stage] if target.stage else []
+                options = ["-f", target.dockerfile, *self._arguments(target, base), *stage]
+                # Cached by content, a change of code repeats one COPY; but layers carry the time of their making.
+                cached = "--layers" if self.stamp == LOCAL else "--no-cache"
+                epoch = f"--timestamp={self.stamp.epoch}"
+                buildah("bud", *_BUD, cached, epoch, *options, "-t", target.image, context)
+                archived = f"docker-archive:{scratch / archive.name}:{target.image}"
+                buildah("push", "--quiet", target.image, archived)
+                buildah("rmi", "--prune")
+        _forget(folder, name, archive)
+
+    def fill(self, context: _Context, name: str, sources: Mapping[str, bytes]) -> None:
+        """Lay out what the root Dockerfile copies for one stage."""
+        target = TARGETS[name]
+        assert target.lock is not None, name
+        own = context.folder / context.arch
+        own.mkdir(parents=True, exist_ok=True)
+        site = site_folder(name, target.lock, self.cache, self.log, context.arch)
+        project = project_folder(sources, self.cache, self.log)
+        _link(site.folder, own / f"lib-{name}")
+        if not (context.folder / "app").exists():
+            _link(project, context.folder / "app")
+        contents = sbom.Contents(
+            target.image,
+            context.arch,
+            site.folder,
+            site.digests,
+            project,
+            context.base,
+            context.debian,
+        )
+        document = own / f"doc-{name}" / sbom.NAME
+        document.parent.mkdir()
+        document.write_bytes(sbom.document(contents, self.stamp.epoch))
+        readable(document.parent)
+
+    def _fill_engine(self, context: Path, name: str, sources: Mapping[str, bytes]) -> None:
+        context.mkdir()
+        target = TARGETS[name]
+        if target.lock:
+            _link(site_folder(name, target.lock, self.cache, self.log).folder, context / "lib")
+        for file, content in sources.items():
+            (context / file).parent.mkdir(parents=True, exist_ok=True)
+            (context / file).write_bytes(content)
+            (context / file).chmod(0o755)
+        for path in context.rglob("*"):
+            if path.is_dir():
+                path.chmod(0o755)  # a strict umask would shut the image's user out
+
+    def _arguments(self, target: Target, base: str) -> list[str]:
+        """Return the build arguments, as `--build-arg` options."""
+        made = datetime.fromtimestamp(self.stamp.epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        given = {"BASE": base}
         if target.project:
-            _fill_context(context / CONTEXT, cache, (name,), sources, log)
-        else:
-            context.mkdir()
-            if target.lock:
-                _link(site_folder(name, target.lock, cache, log), context / "lib")
-            for file, content in sources.items():
-                (context / file).parent.mkdir(parents=True, exist_ok=True)
-                (context / file).write_bytes(content)
-                (context / file).chmod(0o755)
-        root = base_archive(folder, log)
-        with _storage(folder, scratch, log) as buildah:
-            base = _base_image(buildah, root, scratch)
-            stage = ["--target", target.stage] if target.stage else []
-            options = ["-f", target.dockerfile, "--build-arg", f"BASE={base}", "-t", target.image]
-            buildah("bud", *_BUD, *options, *stage, context)
-            archived = f"docker-archive:{scratch / archive.name}:{target.image}"
-            buildah("push", "--quiet", target.image, archived)
-            buildah("rmi", "--prune")
-    _forget(folder, name, archive)
+            version = target.image.rpartition(":")[2]
+            given |= {"VERSION": version, "REVISION": self.stamp.revision, "CREATED": made}
+        return [word for key, value in given.items() for word in ("--build-arg", f"{key}={value}")]
 
 
 _BUD = (
     "--isolation=chroot",
-    "--layers",  # cached by content: a change of product code repeats one COPY
     "--pull-never",
     "--identity-label=false",
-    f"--timestamp={SOURCE_DATE_EPOCH}",
 )
 
 
@@ -238,20 +326,8 @@ def _base_image(buildah: _Buildah, root: Path, scratch: Path) -> str:
     context.mkdir()
     os.link(root, context / "root.tar")
     (context / "Dockerfile").write_text('FROM scratch\nADD root.tar /\nCMD ["python3"]\n')
-    buildah("bud", *_BUD, "-t", name, context)
+    buildah("bud", *_BUD, f"--timestamp={SOURCE_DATE_EPOCH}", "-t", name, context)
     return name
-
-
-def _fill_context(
-    folder: Path, cache: Path, names: Iterable[str], sources: Mapping[str, bytes], log: Log
-) -> None:
-    """Lay out what the root Dockerfile copies: ``app`` (this project) and ``lib-<stage>`` (its dependencies)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        lock = TARGETS[name].lock
-        assert lock is not None, name
-        _link(site_folder(name, lock, cache, log), folder / f"lib-{name}")
-    _link(project_folder(sources, cache, log), folder / "app")
 
 
 def _link(source: Path, target: Path) -> None:

