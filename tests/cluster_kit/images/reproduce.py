@@ -73,6 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KitError as error:
             log(f"images: {error}")
             return 1
+        if [one[name].archive.name for name in one] != [other[name].archive.name for name in one]:
+            log("images: a source changed between the two builds: run this again")
+            return 1
         equal = True
         for name in FIRST.targets:
             equal &= compare(name, one[name], other[name])
