@@ -64,8 +64,9 @@ format: setup ## let ruff rewrite the sources
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-manifests: ## join crd.yaml and operator.yaml to install.yaml
-	cd manifests && { cat crd.yaml; echo ---; cat operator.yaml; } > install.yaml
+manifests: setup ## render manifests/{crd,operator,install}.yaml and the chart's README from charts/plimsoll
+	@$(PY) -m tests.render_manifests
+	@$(PY) tools/chart_readme.py
 
 up: prerequisites ## start the local cluster NAME
 	@$(PY) -m tests.cluster_kit up --name $(NAME)

@@ -23,6 +23,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The same with others, which win. Takes (list $ LABELS). */}}
+{{- define "plimsoll.labelsWith" -}}
+{{- merge (dict) (index . 1) (include "plimsoll.labels" (index . 0) | fromYaml) | toYaml -}}
+{{- end }}
+
 {{/* An image's full name. Takes (list $ "operator"). */}}
 {{- define "plimsoll.image" -}}
 {{- $root := index . 0 -}}

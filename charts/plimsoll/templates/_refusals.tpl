@@ -63,6 +63,13 @@ nothing is found; nor is what no release owns: of that Helm itself speaks. Clust
 
 {{/* Values that are each right and together are not. */}}
 {{- define "plimsoll.refuseValues" -}}
+{{- range $field := list "commonLabels" "podLabels" -}}
+{{- range $key, $_ := index $.Values $field -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io|helm\\.sh|rbac\\.authorization\\.k8s\\.io)/" $key -}}
+{{- fail (printf "%s: %s is set by the chart; choose another label." $field $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.monitoring.serviceMonitor.enabled .Values.monitoring.podMonitor.enabled -}}
 {{- fail "monitoring.serviceMonitor and monitoring.podMonitor would scrape each pod twice; enable one of them." -}}
 {{- end -}}
