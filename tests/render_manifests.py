@@ -16,7 +16,7 @@ VALUES = {"crds": {"keep": False}}
 MADE = "# Made by `make manifests` from charts/plimsoll; do not edit.\n"
 # Helm makes namespaces by --create-namespace, without labels.
 NAMESPACE = """\
-# The operator: its namespace, identity, rights and Deployment. With crd.yaml in front this is install.yaml (see README.md).
+# The operator: namespace, identity, rights and Deployment. With crd.yaml in front this is install.yaml (see README.md).
 apiVersion: v1
 kind: Namespace
 metadata:
