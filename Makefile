@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test behaviour unit check format setup prerequisites manifests up down status shell images lock measure bench bench-accuracy calibrate fuzz clean-cache
+.PHONY: help host demo test behaviour unit check format setup prerequisites manifests docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,13 @@ manifests: setup ## render manifests/{crd,operator,install}.yaml and the chart's
 	@$(PY) -m tests.render_manifests
 	@$(PY) tools/chart_readme.py
 
+docs: setup ## build the documentation site; a broken link or anchor is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --site-dir "$(PLIMSOLL_CACHE)/docs"
+	@echo "open $(PLIMSOLL_CACHE)/docs with any web server: python3 -m http.server -d $(PLIMSOLL_CACHE)/docs"
+
+reference: setup ## write the generated pages of docs/reference anew
+	@$(PY) -m tools.reference
+
 up: prerequisites ## start the local cluster NAME
 	@$(PY) -m tests.cluster_kit up --name $(NAME)
 down: setup ## stop the local cluster NAME
@@ -95,6 +102,20 @@ fuzz: setup ## random and mutated files for every reader (FUZZ_SECONDS a target,
 
 bench-accuracy: setup ## how exact the model readers and the pools are, on the facts in tests/data (OUTPUT=json)
 	@$(PY) -m bench.accuracy -o $(or $(OUTPUT),text)
+
+CHECKOV_LOCK := requirements/checkov.txt
+CHECKOV = $(PLIMSOLL_CACHE)/checkov-$(shell sha256sum $(CHECKOV_LOCK) | cut -c1-12)
+$(CHECKOV)/.done: $(CHECKOV_LOCK)
+	@$(PYTHON) -I tools/setup_venv.py "$(CHECKOV)" $(CHECKOV_LOCK)
+
+checkov: setup $(CHECKOV)/.done ## scan manifests, the chart with everything on, the Dockerfile; waivers in .checkov.yaml
+	@$(PY) -m tests.release.checkov "$(CHECKOV)/bin/checkov"
+
+release-check: prerequisites $(CHECKOV)/.done ## can this tree be released: every step with its time (FINAL=1 for the release's own commit)
+	@$(PY) -m tests.release.check --checkov "$(CHECKOV)/bin/checkov" $(if $(FINAL),--final) $(RELEASE_ARGS)
+
+release-artifacts: prerequisites ## chart, manifests, wheel, images, bills of materials and SHA256SUMS, in dist/
+	@$(PY) -m tests.release.artifacts
 
 lock: setup ## regenerate the hash-locked requirements from pyproject.toml
 	@$(PY) tools/lock.py
