@@ -185,6 +185,11 @@ class Store:
                 self._drop(where)
         return changed
 
+    def forget(self, namespace: str) -> None:
+        """Drop everything of a namespace, without calling it deleted: it may come back."""
+        for where in [w for w in self._objects if w[1] == namespace]:
+            self._drop(where)
+
     def unconfirmed(self, kind: str) -> int:
         """How many objects of a kind a LIST taught us that no watch has told of since."""
         return sum(
@@ -206,6 +211,12 @@ class Store:
         """Every server that is known, or whose children still are."""
         found = {(where[1], where[2]) for where in self._objects if where[0] == KIND}
         return found | {(namespace, owner) for _, namespace, owner in self._children}
+
+    def objects(self, kind: str) -> Iterator[Object]:
+        """Every object of a kind, by namespace and name; one that goes meanwhile is left out."""
+        for where in sorted(where for where in self._objects if where[0] == kind):
+            if (entry := self._objects.get(where)) is not None:
+                yield entry.obj
 
     def _link(self, obj: Object) -> None:
         owner = owner_name(obj)
