@@ -43,7 +43,7 @@ demo: prerequisites ## boot a real cluster, install the operator, size and serve
 test: prerequisites check ## every suite: lint, types, unit, contract, cluster
 	@$(PY) -m tests.cluster_kit.images --quiet
 	@$(PY) -m tests.cluster_kit.gotools --quiet
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 behaviour: prerequisites ## the behaviour table on the real cluster: run its tests, rewrite docs/behaviour.md
 	@$(PY) -m tests.cluster_kit.images --quiet

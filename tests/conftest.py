@@ -7,9 +7,16 @@ from tests.cluster_kit.fixtures import (
     gpu_cluster,
     pytest_collection_modifyitems,
     pytest_runtest_setup,
+    pytest_unconfigure,
 )
 
-__all__ = ["api_cluster", "gpu_cluster", "pytest_collection_modifyitems", "pytest_runtest_setup"]
+__all__ = [
+    "api_cluster",
+    "gpu_cluster",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_setup",
+    "pytest_unconfigure",
+]
 
 # The machines are noisy: an example that takes long is no failure. The rest stays as hypothesis chose it.
 settings.register_profile("plimsoll", settings(), deadline=None)

@@ -56,8 +56,15 @@ class _Network:
 _network = _Network() if sys.platform == "linux" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a cluster where none can run; a cluster that fails to start fails its tests instead."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs a cluster where none can run; a cluster that fails to start fails its tests instead.
+
+    With ``-n 2 --dist loadgroup`` all that is neither unit nor fuzz is one group: it mostly waits for one cluster,
+    and the other worker computes meanwhile.
+    """
+    for item in items:
+        if not {"unit", "fuzz"} & set(item.path.relative_to(config.rootpath).parts[:2]):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
     reason = unsupported()
     if reason is None:
         return
@@ -79,6 +86,16 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     if _network is not None and unsupported() is None:
         _network.stand_in(used[0] if used else None)
     yield
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take down what a worker of pytest-xdist left, which an interrupt gives only seconds to end."""
+    if not config.getoption("numprocesses", None) or os.environ.get("PLIMSOLL_KEEP") == "1":
+        return
+    for name in NAMES.values():
+        with Users(name).leave() as last:
+            if last:
+                Cluster(name, ()).down(wait=True)
 
 
 @contextmanager
