@@ -1,4 +1,4 @@
-"""The two images as they were built: how big, whose, and with what in them."""
+"""What is released: the two images as they were built (how big, whose, with what in them), and the chart's archive."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.chart.rendering import helm
 from tests.cluster_kit.cache import cache_root
 from tests.cluster_kit.images import TARGETS, build_images, sbom
 from tests.cluster_kit.images.__main__ import sizes
 from tests.cluster_kit.images.build import ROOT
+from tests.release import artifacts
+from tests.release.versions import project_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,3 +146,13 @@ def test_the_bill_of_materials_has_the_bases_packages(images: dict[str, Image]) 
         assert debian["libc6"].startswith("2.36-")
         assert debian["python3.11-minimal"].startswith("3.11.")
         assert len(debian) > 80
+
+
+def test_the_chart_is_packaged_and_helm_reads_it_again(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        artifacts.package_chart(tmp_path / name, 1767225600)
+    (one,) = (tmp_path / "one").iterdir()
+    assert one.name == f"plimsoll-{project_version(ROOT)}.tgz"
+    assert one.read_bytes() == (tmp_path / "other" / one.name).read_bytes()
+    assert "kind: Deployment" in helm("helm4", "template", "x", one, "-n", "y")

@@ -4,7 +4,8 @@ Pure comparison of two parsed definitions. Every finding is one sentence that be
 
 - a version, field, printed subresource or short name that is gone, another scope, kind or list key;
 - another type or format, an enum value that is gone, a bound that is tighter or new, another pattern;
-- a field that is newly required and has no default, a default that is another one or gone;
+- a field that is newly required; a default that is another one, gone or new: the API server puts it into objects that
+  are stored, and an upgrade would change what servers are made of;
 - a rule that is new, unless it names a field that is new beside it: only objects that use the addition can meet it.
 
 Words that a person reads (descriptions, rule messages) and printed columns may change. New fields, enum values and
@@ -102,7 +103,7 @@ def _scalars(at: str, old: Json, new: Json) -> Iterator[str]:
             yield f"{at}: {word} was {_told(old, word)} and is {_told(new, word)}"
     if old.get("nullable") and not new.get("nullable"):
         yield f"{at}: null is no longer allowed"
-    if "default" in old and old["default"] != new.get("default"):
+    if old.get("default") != new.get("default"):
         yield f"{at}: the default was {_told(old, 'default')} and is {_told(new, 'default')}"
     if "enum" in new and "enum" not in old:
         yield f"{at}: any value was allowed, now only {', '.join(map(str, new['enum']))}"
@@ -141,9 +142,11 @@ def _fields(at: str, old: Json, new: Json) -> Iterator[str]:
             yield from _schema(f"{at}.{name}", before[name], after[name])
         elif not new.get("x-kubernetes-preserve-unknown-fields"):
             yield f"{at}.{name}: the field is gone"
+    for name in sorted(after.keys() - before.keys()):
+        if "default" in after[name]:
+            yield f"{at}.{name}: a new field with a default"
     for name in _missing(new.get("required"), old.get("required")):
-        if "default" not in after.get(name, {}):
-            yield f"{at}.{name}: is now required"
+        yield f"{at}.{name}: is now required"
 
 
 def _missing(old: list[Any] | None, new: list[Any] | None) -> list[Any]:

@@ -140,6 +140,14 @@ BREAKING: dict[str, tuple[Change, str]] = {
         lambda c: field(c, "size").pop("default"),
         "v1.spec.size: the default was 3 and is not set",
     ),
+    "default that is new": (
+        lambda c: field(c, "name").update(default="ab"),
+        'v1.spec.name: the default was not set and is "ab"',
+    ),
+    "field with a default": (
+        lambda c: spec(c)["properties"].update(more={"type": "string", "default": "x"}),
+        "v1.spec.more: a new field with a default",
+    ),
     "list type": (
         lambda c: field(c, "tags").update({"x-kubernetes-list-type": "set"}),
         'v1.spec.tags: x-kubernetes-list-type was not set and is "set"',
@@ -161,9 +169,8 @@ def test_what_takes_away_is_named(name: str) -> None:
 
 ADDITIONS: dict[str, Change] = {
     "field": lambda c: spec(c)["properties"].update(more={"type": "string"}),
-    "required with a default": lambda c: (
-        spec(c)["required"].append("more"),
-        spec(c)["properties"].update(more={"type": "string", "default": "x"}),
+    "object with a default inside": lambda c: spec(c)["properties"].update(
+        more={"type": "object", "properties": {"x": {"type": "integer", "default": 1}}}
     ),
     "enum value": lambda c: field(c, "mode")["enum"].append("C"),
     "no enum": lambda c: field(c, "mode").pop("enum"),
@@ -183,7 +190,6 @@ ADDITIONS: dict[str, Change] = {
         spec(c)[RULES].append({"rule": "!has(self.more) || self.more > self.size"}),
     ),
     "version": lambda c: c["spec"]["versions"].append({"name": "v2"}),
-    "default": lambda c: field(c, "name").update(default="ab"),
     "column": lambda c: version(c).update(additionalPrinterColumns=[]),
     "short name": lambda c: c["spec"]["names"]["shortNames"].append("kk"),
 }
