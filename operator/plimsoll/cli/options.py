@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import Final
 
 from plimsoll import __version__
+from plimsoll.cli.parsing import Parser
 from plimsoll.core.catalogue import find_gpu
 from plimsoll.core.device import Device
 from plimsoll.core.engines import ENGINES, lookup
@@ -16,35 +16,10 @@ from plimsoll.core.request import MODES, SizingRequest
 from plimsoll.core.units import parse_size
 
 FORMATS: Final = ("text", "json", "yaml", "args")
-_NAMED: Final = re.compile(r"argument (?:-\w/)?(--[\w-]+)")
 _MAX_DIGITS: Final = 15
 
 
-class _Help(argparse.HelpFormatter):
-    """A fixed width: asking the terminal for it would load shutil at each start, 5 ms."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=100)
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises where argparse would print a usage and exit: there is one way to refuse."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - argparse's own
-        super().__init__(*args, **(kwargs | {"formatter_class": _Help}))
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            BadArgument: Always.
-        """
-        named = _NAMED.match(message)  # argparse's own: "argument -o/--output: invalid choice"
-        field = named[1] if named else "arguments"
-        raise BadArgument(f"{message}; see {self.prog} --help", field=field)
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The parser of the whole program."""
     program = Parser(
         prog="plimsoll",
@@ -61,13 +36,14 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "path", metavar="PATH", help="a model folder, a config.json, a .gguf, or - (a config.json)"
     )
-    _add_device(fit.add_argument_group("GPU (without it: the model part alone)"))
+    add_device(fit.add_argument_group("GPU (without it: the model part alone)"))
     _add_engine(fit.add_argument_group("engine"))
     fit.add_argument("-o", "--output", choices=FORMATS, default="text")
     return program
 
 
-def _add_device(device: argparse._ArgumentGroup) -> None:
+def add_device(device: argparse._ArgumentGroup) -> None:
+    """The flags of a GPU, and of weights that are stated."""
     device.add_argument(
         "--gpu", metavar="NAME", help="a well-known GPU, for example H100-80GB; unknown: lists them"
     )
