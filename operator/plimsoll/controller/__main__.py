@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
 import logging
 import os
 import random
@@ -23,6 +22,7 @@ from plimsoll import __version__
 from plimsoll.controller import handlers, kube, logs, plan
 from plimsoll.controller.fetch import fetch
 from plimsoll.controller.landscape import LandscapeReader
+from plimsoll.controller.metrics import Metrics
 from plimsoll.controller.objects.context import BuildContext
 from plimsoll.controller.pod_events import PodEvents
 from plimsoll.controller.readings import EngineReader
@@ -70,18 +70,20 @@ async def serve(settings: Settings) -> int:
     def now() -> datetime:
         return datetime.now(UTC)
 
-    async with await kube.connect() as cluster:
+    metrics = Metrics()
+    async with await kube.connect(meter=metrics.api_call) as cluster:
         nodes = LandscapeReader(cluster, time.monotonic, now)
         engines = EngineReader(cluster, fetch, time.monotonic)
         events = PodEvents(cluster, time.monotonic)
         edges = Edges(
             cluster=cluster,
-            watch=functools.partial(handlers.watch, settings.namespaces),
+            watch=handlers.watch,
             planner=plan,
             context=BuildContext(settings.sizer_image, settings.sizer_pull_policy),
             clock=time.monotonic,
             now=now,
             rng=random.SystemRandom(),
+            metrics=metrics,
             senses=Senses(cluster, nodes, engines, events, learn=settings.learn),
         )
         return await Operator(settings, edges).run(stop)

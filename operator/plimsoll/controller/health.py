@@ -1,18 +1,28 @@
 """The health server: /livez, /readyz, /metrics.
 
 Ours and not kopf's, which exists only while kopf runs (a standby has none) and answers as long as
-the loop turns. A liveness probe that restarts the process during an outage of the API server would
-make things worse, so liveness speaks only about faults that a restart cures.
+the loop turns.
+
+/livez speaks only of faults that a restart cures. A probe that restarts the process during an outage
+of the API server would make things worse. A loop that is stuck answers nothing, which is the answer.
+
+/readyz says whether the process does its duty now. While a leader fills its store it does not. A
+standby does, by standing by: were it not ready, a Deployment of two would never be available, and a
+rollout that waits for the new pod would wait for a lease that the old pod holds. But it must be able
+to take over, so one whose questions about the Lease are not answered is not ready. A leader that gets
+no answers loses its lease within seconds and ends; one whose watches or lists fail while the lease is
+renewed (rights that were taken away) goes on with what it knows, and is not ready.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from plimsoll.controller import metrics as exposition
+from plimsoll.controller.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,22 +32,40 @@ if TYPE_CHECKING:
 STUCK_SECONDS = 300.0
 """A pass is at most a few dozen requests of 30 s; one that is older will not end by itself."""
 
+SILENT_SECONDS = 15.0
+"""The duration of the lease: whoever hears nothing of it for so long could not take it over."""
+
+TOO_OFTEN = 3
+"""Watches that end soon, or lists that fail, so often in a row are no hiccup: seconds at the least."""
+
+STARTING: Final = "starting"
+STANDBY: Final = "standby"
+FILLING: Final = "filling its store"
+LEADING: Final = "leading"
+STOPPING: Final = "stopping"
+
 
 @dataclass(slots=True)
 class Health:
     """What the process knows about itself.
 
     Attributes:
-        phase: for people: starting, standby, leading, stopping.
-        ready: the process does its duty: it leads with a filled store, or stands by.
+        phase: one of the five above.
         deaf: consecutive resyncs that found the watches silent although objects had changed.
+        lists_failed: full lists in a row that failed.
         oldest_busy: seconds that the longest running pass has taken.
+        lease_silence: seconds since the API server last answered about the Lease.
+        watching: whether the thread of the watches is alive.
+        short_watches: how many runs of the watches in a row ended soon.
     """
 
-    phase: str = "starting"
-    ready: bool = False
+    phase: str = STARTING
     deaf: int = 0
+    lists_failed: int = 0
     oldest_busy: Callable[[], float] = lambda: 0.0
+    lease_silence: Callable[[], float] = lambda: 0.0
+    watching: Callable[[], bool] = lambda: True
+    short_watches: Callable[[], int] = lambda: 0
 
     def live_problems(self) -> list[str]:
         """Why a restart would help, one sentence each."""
@@ -46,11 +74,26 @@ class Health:
             problems.append(f"a pass has been running for {age:.0f} s")
         if self.deaf > 1:  # the first time the watches are restarted in process
             problems.append("the watches deliver nothing although objects change")
+        if self.phase == LEADING and not self.watching():
+            problems.append("the thread of the watches has ended")
         return problems
 
     def ready_problems(self) -> list[str]:
-        """Why the process is not ready."""
-        return [] if self.ready else [f"the operator is {self.phase}"]
+        """Why the process does not do its duty, one sentence each."""
+        if self.phase not in {STANDBY, LEADING}:
+            return [f"the operator is {self.phase}"]
+        problems = []
+        if (silence := self.lease_silence()) > SILENT_SECONDS:
+            problems.append(f"the API server has not answered about the Lease for {silence:.0f} s")
+        if self.phase == STANDBY:
+            return problems
+        if self.deaf:
+            problems.append("the watches deliver nothing although objects change")
+        if (short := self.short_watches()) >= TOO_OFTEN:
+            problems.append(f"the watches ended at once {short} times in a row")
+        if self.lists_failed >= TOO_OFTEN:
+            problems.append(f"full lists failed {self.lists_failed} times in a row")
+        return problems
 
 
 class HealthServer:
@@ -93,9 +136,14 @@ class HealthServer:
     async def _readyz(self, _: web.Request) -> web.Response:
         return _answer(self._health.ready_problems(), self._health.phase)
 
-    async def _metricsz(self, _: web.Request) -> web.Response:
-        body = self._metrics.render().encode()
-        return web.Response(body=body, headers={"Content-Type": exposition.CONTENT_TYPE})
+    async def _metricsz(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        await response.prepare(request)
+        for chunk in self._metrics.registry.chunks():
+            await response.write(chunk.encode())
+            await asyncio.sleep(0)  # thousands of servers are megabytes: passes go on in between
+        await response.write_eof()
+        return response
 
 
 def _answer(problems: list[str], phase: str) -> web.Response:

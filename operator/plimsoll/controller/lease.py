@@ -71,10 +71,16 @@ class Lease:
         self._seen: tuple[str, str] | None = None  # holder and renewTime, as last observed
         self._seen_at = 0.0
         self._renewed_at = 0.0
+        self._answered_at = clock()
         self.held = False
+
+    def silent_seconds(self) -> float:
+        """For how long the API server has not answered what we asked about the Lease."""
+        return self._clock() - self._answered_at
 
     async def acquire(self) -> None:
         """Wait until we are the leader."""
+        self._answered_at = self._clock()
         while not await self._attempt():
             await self._sleep(self._times.retry)
         logger.info("acquired the lease %s/%s as %s", self._namespace, self._name, self._identity)
@@ -115,10 +121,12 @@ class Lease:
         try:
             held = await self._try()
         except Conflict:
+            self._answered_at = self._clock()
             return False  # another candidate wrote first; the next read shows who
         except (Retry, Refused) as error:
             logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
             return False
+        self._answered_at = self._clock()
         if held:
             # Counted from before the write: the record is at least as young as this.
             self._renewed_at = started

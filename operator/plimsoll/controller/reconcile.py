@@ -17,6 +17,7 @@ from plimsoll.controller.cluster import (
     Retry,
     resource_of,
 )
+from plimsoll.controller.metrics import turns
 from plimsoll.controller.objects.foreign import foreign_additions, said
 from plimsoll.controller.observe import observe
 from plimsoll.controller.status import same_status, with_foreign_conditions
@@ -103,6 +104,9 @@ class Reconciler:
             acted = False
             plan = self._planner.plan_refusal(observed, self._context, self._now(), refusal)
         wrote = await self._write_status(observed.raw, plan.status)
+        if wrote and plan.status is not None:
+            happened = turns(observed.status, plan.status, observed.sizing_pods, self._now())
+            self._metrics.count(happened)
         for note in plan.events:
             if not note.retells:
                 logger.info("%s/%s: %s: %s", *key, note.reason, note.message)
@@ -304,4 +308,4 @@ async def work(
         finally:
             queue.done(key)
             metrics.reconciles.inc(outcome=outcome)
-            metrics.seconds.observe(clock() - started)
+            metrics.seconds.observe(clock() - started, outcome=outcome)

@@ -3,6 +3,9 @@
 The watch is the fast path and this is the safety net under it. A re-list inside kopf does not tell
 what was deleted meanwhile, and a watch can fall silent without ending; neither may last longer than
 one period.
+
+With a list of namespaces, one that may not be read is set aside: it was deleted, and the Role in it
+with it. The others must not wait for it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING
 from plimsoll.controller.cluster import WATCHED, Cluster, Refused, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from random import Random
 
     from plimsoll.controller.health import Health
@@ -28,6 +31,8 @@ logger = logging.getLogger(__name__)
 GRACE_SECONDS = 30.0
 SPREAD_PER_KEY = 0.02
 _AGAIN_SECONDS = 10.0
+_CLOSED_SECONDS = 30.0
+_FORBIDDEN = 403
 _JITTER = 0.1
 
 
@@ -39,7 +44,7 @@ class Resync:
         store: to put right.
         queue: gets every key, those that changed first.
         namespaces: to list; empty means all.
-        health: counts how often in a row the watches were found deaf.
+        health: counts how often in a row the watches were found deaf, and lists failed.
         metrics: counts resyncs.
         restart: starts the watches again.
         rng: spreads the keys, so that a fleet is not reconciled in one burst.
@@ -63,6 +68,7 @@ class Resync:
         self._store = store
         self._queue = queue
         self._scopes: Sequence[str | None] = tuple(namespaces) or (None,)
+        self._closed: frozenset[str] = frozenset()
         self._health = health
         self._metrics = metrics
         self._restart = restart
@@ -74,6 +80,11 @@ class Resync:
         """Run one soon: something may have been deleted unseen."""
         self._asked.set()
 
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Those to watch: all that were given and may be read; empty means the whole cluster."""
+        return tuple(n for n in self._scopes if n is not None and n not in self._closed)
+
     async def prime(self) -> None:
         """Fill the store before the first pass.
 
@@ -82,7 +93,7 @@ class Resync:
 
         Raises:
             Retry: the API server did not answer.
-            Refused: a list is not allowed: the RBAC rules of the install are incomplete.
+            Refused: no namespace may be listed: the RBAC rules of the install are incomplete.
         """
         await self._merge()
         for key in self._store.servers():
@@ -96,7 +107,9 @@ class Resync:
             settle: seconds to wait after `ask`, so that a burst of reasons costs one resync.
         """
         while True:
-            wait = period * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
+            # A namespace that is set aside may have come (back), or its Role may just be new.
+            least = min(period, _CLOSED_SECONDS) if self._closed else period
+            wait = least * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._asked.wait()
@@ -111,8 +124,10 @@ class Resync:
             changed = await self._merge()
         except (Retry, Refused) as error:
             self._metrics.resyncs.inc(outcome="failed")
+            self._health.lists_failed += 1
             logger.warning("resync: %s", error)
             return False
+        self._health.lists_failed = 0
         keys = list(self._store.servers())
         for key in keys:
             spread = self._rng.uniform(0.0, SPREAD_PER_KEY * len(keys))
@@ -123,11 +138,32 @@ class Resync:
 
     async def _merge(self) -> set[Key]:
         changed: set[Key] = set()
-        for resource in WATCHED:
-            for namespace in self._scopes:
-                listing = await self._cluster.list(resource, namespace)
-                changed |= self._store.merge(resource, namespace, listing)
+        closed: dict[str | None, Refused] = {}
+        for namespace in self._scopes:
+            try:
+                for resource in WATCHED:
+                    listing = await self._cluster.list(resource, namespace)
+                    changed |= self._store.merge(resource, namespace, listing)
+            except Refused as refused:
+                if refused.status != _FORBIDDEN:
+                    raise
+                closed[namespace] = refused
+        if len(closed) == len(self._scopes):
+            raise next(iter(closed.values()))
+        self._set_aside({n: r for n, r in closed.items() if n is not None})
         return changed
+
+    def _set_aside(self, closed: Mapping[str, Refused]) -> None:
+        """Forget what may not be read as a whole: half of a namespace would mislead a pass."""
+        for namespace, refused in closed.items():
+            self._store.forget(namespace)
+            if namespace not in self._closed:
+                logger.warning("namespace %s is set aside: %s", namespace, refused.message)
+        for namespace in self._closed - closed.keys():
+            logger.info("namespace %s can be read again", namespace)
+        if self._closed != closed.keys():
+            self._closed = frozenset(closed)
+            self._restart()
 
     async def _listen(self) -> None:
         """Where a list knew more than the watch, give the watch time to say so itself."""

@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.controller.cluster import API_VERSION, Cluster, Object, Refused, Retry
-from plimsoll.controller.health import Health, HealthServer
+from plimsoll.controller.cluster import API_VERSION, KIND, Cluster, Object, Refused, Retry
+from plimsoll.controller.health import (
+    FILLING,
+    LEADING,
+    STANDBY,
+    STOPPING,
+    Health,
+    HealthServer,
+)
 from plimsoll.controller.lease import Lease, LeaseTimes
-from plimsoll.controller.metrics import Metrics
+from plimsoll.controller.metrics import Metrics, measure_lag
 from plimsoll.controller.reconcile import WORKERS, Planner, Reconciler, work
 from plimsoll.controller.recorder import Recorder
 from plimsoll.controller.resync import Resync
@@ -38,7 +45,7 @@ EXIT_FAILED = 4
 LEASE_NAME = "plimsoll-operator"
 
 Deliver = Callable[[str | None, Object], None]
-WatchRun = Callable[[Deliver], Coroutine[Any, Any, None]]
+WatchRun = Callable[[Sequence[str], Deliver], Coroutine[Any, Any, None]]
 
 _CRD_SECONDS = 20.0
 _PROBE_SECONDS = 2.0
@@ -52,12 +59,15 @@ class Edges:
 
     Attributes:
         cluster: the API server.
-        watch: runs the watches until cancelled, calling deliver for each object.
+        watch: runs the watches of some namespaces (of none: of the whole cluster) until cancelled,
+            calling deliver for each object.
         planner: the pure part.
         context: what the object builders need.
         clock: monotonic seconds.
         now: wall time in UTC.
         rng: jitter and the identity in the lease.
+        senses: what passes look at beside the store.
+        metrics: what the process counts.
         times: of the lease.
     """
 
@@ -69,6 +79,7 @@ class Edges:
     now: Callable[[], datetime]
     rng: Random
     senses: Callable[[Observed], Awaitable[Observed]] | None = None
+    metrics: Metrics = field(default_factory=Metrics)
     times: LeaseTimes = field(default_factory=LeaseTimes)
 
 
@@ -79,9 +90,11 @@ class Operator:
         self._settings = settings
         self._edges = edges
         self.health = Health()
-        self.metrics = Metrics()
+        self.metrics = edges.metrics
         self.store = Store()
-        self.queue: WorkQueue[Key] = WorkQueue(clock=edges.clock, rng=edges.rng)
+        self.queue: WorkQueue[Key] = WorkQueue(
+            clock=edges.clock, rng=edges.rng, waited=self.metrics.queue_wait.observe
+        )
         self.port = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch_began = 0.0
@@ -96,7 +109,7 @@ class Operator:
             times=edges.times,
         )
         self._watches = Watches(
-            lambda: edges.watch(self._deliver),
+            lambda: edges.watch(self._resync.namespaces, self._deliver),
             started=self._watch_started,
             clock=edges.clock,
             rng=edges.rng,
@@ -111,7 +124,8 @@ class Operator:
             restart=self._watches.restart,
             rng=edges.rng,
         )
-        self._register_gauges()
+        self._connect_health()
+        self._connect_metrics()
 
     async def run(self, stop: asyncio.Event) -> int:
         """Live until ``stop`` or until leadership is lost; returns the exit code."""
@@ -120,6 +134,9 @@ class Operator:
         self.port = await self._server.start(settings.health_host, settings.health_port)
         life = asyncio.create_task(self._live(), name="life")
         stopper = asyncio.create_task(stop.wait(), name="stopper")
+        lag = asyncio.create_task(
+            measure_lag(self.metrics.loop_lag.observe, self._edges.clock), name="lag"
+        )
         try:
             await asyncio.wait({life, stopper}, return_when=asyncio.FIRST_COMPLETED)
             if life.done():
@@ -127,13 +144,13 @@ class Operator:
             logger.info("stopping")
             return EXIT_STOPPED
         finally:
-            self.health.phase, self.health.ready = "stopping", False
+            self.health.phase = STOPPING
             # Passes that run may end: each is safe to cut, but cutting costs a repeat.
             self.queue.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     await self.queue.drained()
-            await _cancel(life, stopper)
+            await _cancel(life, stopper, lag)
             await self._watches.stop()
             await self._lease.release()
             await self._server.close()
@@ -141,8 +158,7 @@ class Operator:
     async def _live(self) -> int:
         if not await self._probe():
             return EXIT_NO_CRD
-        # A standby does its duty by standing by: it must not be restarted for it.
-        self.health.phase, self.health.ready = "standby", True
+        self.health.phase = STANDBY
         await self._lease.acquire()
         holder = asyncio.create_task(self._lease.hold(), name="lease")
         worker = asyncio.create_task(self._lead(), name="lead")
@@ -177,7 +193,7 @@ class Operator:
             await asyncio.sleep(_PROBE_SECONDS)
 
     async def _lead(self) -> None:
-        self.health.phase, self.health.ready = "filling its store", False
+        self.health.phase = FILLING
         while True:
             try:
                 await self._resync.prime()
@@ -185,7 +201,6 @@ class Operator:
             except (Retry, Refused) as error:
                 logger.warning("the first list failed: %s", error)
                 await asyncio.sleep(_PROBE_SECONDS)
-        self.health.phase, self.health.ready = "leading", True
         logger.info("leading; %d objects known", len(self.store))
         edges = self._edges
         reconciler = Reconciler(
@@ -199,6 +214,7 @@ class Operator:
             senses=edges.senses,
         )
         self._watches.start()
+        self.health.phase = LEADING
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):
                 group.create_task(
@@ -237,27 +253,25 @@ class Operator:
         if key is not None:
             self.queue.add(key)
 
-    def _register_gauges(self) -> None:
-        gauge = self.metrics.gauge
-        self.health.oldest_busy = self.queue.oldest_busy_seconds
-        gauge("plimsoll_queue_depth", "Servers that wait for a worker.", lambda: len(self.queue))
-        gauge(
-            "plimsoll_queue_wait_seconds",
-            "How long the first of them has waited.",
-            self.queue.oldest_ready_seconds,
-        )
-        gauge(
-            "plimsoll_oldest_pass_seconds",
-            "Age of the longest running pass.",
-            self.queue.oldest_busy_seconds,
-        )
-        gauge("plimsoll_store_objects", "Objects in the store.", lambda: len(self.store))
-        gauge("plimsoll_leader", "1 where this process leads.", lambda: int(self._lease.held))
-        gauge(
-            "plimsoll_watch_deaf",
-            "Resyncs in a row that found the watches silent.",
-            lambda: self.health.deaf,
-        )
+    def _connect_health(self) -> None:
+        health = self.health
+        health.oldest_busy = self.queue.oldest_busy_seconds
+        health.lease_silence = self._lease.silent_seconds
+        health.watching = self._watches.alive
+        health.short_watches = self._watches.short_runs
+
+    def _connect_metrics(self) -> None:
+        metrics = self.metrics
+        metrics.leader.show(lambda: self._lease.held)
+        metrics.ready.show(lambda: not self.health.ready_problems())
+        metrics.queue_depth.show(lambda: len(self.queue))
+        metrics.queue_age.show(self.queue.oldest_ready_seconds)
+        metrics.oldest_pass.show(self.queue.oldest_busy_seconds)
+        metrics.store_objects.show(lambda: len(self.store))
+        given = len(self._settings.namespaces)
+        metrics.namespaces_set_aside.show(lambda: given - len(self._resync.namespaces))
+        metrics.watch_deaf.show(lambda: self.health.deaf)
+        metrics.read_servers(lambda: self.store.objects(KIND), self._edges.now)
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:

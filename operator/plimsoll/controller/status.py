@@ -31,7 +31,7 @@ STALLED: Final = "Stalled"
 
 # The order in which people read them, and in which the first obstacle is looked for.
 LADDER: Final = (ACCEPTED, MODEL_READY, CAPACITY_AVAILABLE, SIZED, ROLLED_OUT, AVAILABLE)
-_ORDER: Final = (
+ORDER: Final = (
     *LADDER,
     READY,
     CAPACITY_VERIFIED,
@@ -75,7 +75,7 @@ def previous(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 def merged(conditions: Iterable[Condition]) -> list[Condition]:
     """One condition for each type, in reading order; a later step's word replaces an earlier's."""
     by_type = {condition.type: condition for condition in conditions}
-    return [by_type[kind] for kind in _ORDER if kind in by_type]
+    return [by_type[kind] for kind in ORDER if kind in by_type]
 
 
 def written(
@@ -112,14 +112,14 @@ def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _said(status: Mapping[str, Any]) -> dict[str, Any]:
-    ours = {c["type"]: c for c in status.get("conditions") or () if c["type"] in _ORDER}
+    ours = {c["type"]: c for c in status.get("conditions") or () if c["type"] in ORDER}
     pods = {pod["name"]: pod for pod in status.get("pods") or ()}
     return {**status, "conditions": ours, "pods": pods}
 
 
 def with_foreign_conditions(status: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
     """Our status together with the conditions that others added to the live one."""
-    foreign = [c for c in live.get("conditions") or () if c["type"] not in _ORDER]
+    foreign = [c for c in live.get("conditions") or () if c["type"] not in ORDER]
     return {**status, "conditions": [*status["conditions"], *foreign]}
 
 

@@ -56,6 +56,7 @@ class Watches:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._cancel: Callable[[], object] | None = None
+        self._begun, self._short = clock(), 0
         self._thread = threading.Thread(target=self._main, name="watches", daemon=True)
 
     def start(self) -> None:
@@ -79,10 +80,14 @@ class Watches:
         """Whether the supervising thread runs."""
         return self._thread.is_alive()
 
+    def short_runs(self) -> int:
+        """How many runs in a row ended soon; 0 once the present one has lasted for a while."""
+        return 0 if self._clock() - self._begun > HEALTHY_SECONDS else self._short
+
     def _main(self) -> None:
-        starts = failures = 0
+        starts = 0
         while not self._stop.is_set():
-            begun = self._clock()
+            self._begun = self._clock()
             self._started(starts)
             starts += 1
             try:
@@ -91,8 +96,8 @@ class Watches:
                 logger.info("the watches were told to end")
             except Exception as error:  # noqa: BLE001  # whatever ended the watches, they must run
                 logger.warning("the watches ended: %s: %s", type(error).__name__, error)
-            failures = 0 if self._clock() - begun > HEALTHY_SECONDS else failures + 1
-            delay = min(CAP_SECONDS, self._base * 2.0 ** min(max(failures - 1, 0), 10))
+            self._short = 0 if self._clock() - self._begun > HEALTHY_SECONDS else self._short + 1
+            delay = min(CAP_SECONDS, self._base * 2.0 ** min(max(self._short - 1, 0), 10))
             self._stop.wait(delay * self._rng.uniform(0.5, 1.0))
 
     async def _cancellable(self) -> None:

@@ -39,6 +39,7 @@ class WorkQueue(Generic[K]):
     Args:
         clock: monotonic seconds.
         rng: spreads the back-off of keys that fail together.
+        waited: is told by each key that is taken for how many seconds it was due.
         base: seconds before the first retry.
         cap: the longest back-off in seconds, before jitter.
     """
@@ -48,16 +49,18 @@ class WorkQueue(Generic[K]):
         *,
         clock: Callable[[], float],
         rng: Random,
+        waited: Callable[[float], None] = lambda _seconds: None,
         base: float = BASE_SECONDS,
         cap: float = CAP_SECONDS,
     ) -> None:
         self._clock = clock
         self._rng = rng
+        self._waited = waited
         self._base = base
         self._cap = cap
         self._ready: dict[K, float] = {}  # insertion order is the queue; value: since when
         self._busy: dict[K, float] = {}
-        self._again: set[K] = set()  # added while busy: one more pass when done
+        self._again: dict[K, float] = {}  # added while busy: one more pass when done; since when
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
@@ -92,10 +95,11 @@ class WorkQueue(Generic[K]):
         appointment of this key is dropped.
         """
         self._promote()
-        for key in self._ready:
+        for key, since in self._ready.items():
             del self._ready[key]
             self._due.pop(key, None)
             self._busy[key] = self._clock()
+            self._waited(self._clock() - since)
             self._spend(key)
             return key
         return None
@@ -130,8 +134,7 @@ class WorkQueue(Generic[K]):
         self._busy.pop(key, None)
         self._ended.set()
         if key in self._again:
-            self._again.discard(key)
-            self._make_ready(key)
+            self._make_ready(key, self._again.pop(key))
 
     def fail(self, key: K, at_least: float = 0.0) -> float:
         """Schedule a retry with exponential back-off and return its delay in seconds."""
@@ -168,9 +171,10 @@ class WorkQueue(Generic[K]):
         """How long the first waiting key has waited for a worker."""
         return self._clock() - min(self._ready.values()) if self._ready else 0.0
 
-    def _make_ready(self, key: K) -> None:
+    def _make_ready(self, key: K, since: float | None = None) -> None:
+        since = self._clock() if since is None else since
         if key in self._busy:
-            self._again.add(key)
+            self._again.setdefault(key, since)
             return
         if key in self._ready:
             return
@@ -179,7 +183,7 @@ class WorkQueue(Generic[K]):
             # Never so short that rounding makes it due at once.
             self.add(key, max(_SHORTEST, excess / EARNED_PER_SECOND))
             return
-        self._ready.setdefault(key, self._clock())
+        self._ready[key] = since
         self._wake.set()
 
     def _spent_now(self, key: K) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from plimsoll.controller import handlers
 from plimsoll.controller.cluster import MANAGED_SELECTOR, PODS, WATCHED
-from plimsoll.controller.watch import Watches
+from plimsoll.controller.watch import HEALTHY_SECONDS, Watches
 from tests.unit.controller.toy_api import ToyApi
 
 Delivered = list[tuple[str | None, str, str]]
@@ -185,17 +185,24 @@ def test_only_event_handlers_exist() -> None:
 async def test_watches_start_again_with_a_growing_delay_and_stop_at_once() -> None:
     starts: list[int] = []
     enough = threading.Event()
+    ahead = 0.0
 
     async def run() -> None:
         if len(starts) == 4:
             enough.set()
+            await asyncio.Event().wait()
         raise RuntimeError("boom")
 
-    watches = Watches(
-        run, started=starts.append, clock=time.monotonic, rng=random.Random(1), base=0.001
-    )
+    def clock() -> float:
+        return time.monotonic() + ahead
+
+    watches = Watches(run, started=starts.append, clock=clock, rng=random.Random(1), base=0.001)
+    assert watches.short_runs() == 0
     watches.start()
     assert await asyncio.to_thread(enough.wait, 10)
+    assert watches.short_runs() == 3
+    ahead = HEALTHY_SECONDS + 1  # the present one has lasted
+    assert watches.short_runs() == 0
     await watches.stop()
     assert starts[:4] == [0, 1, 2, 3]
     assert not watches.alive()

@@ -1,9 +1,32 @@
-"""The probes say what is wrong, and metrics are well-formed."""
+"""The probes say what is wrong, and /metrics is served in parts."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import pytest
 
-from plimsoll.controller.health import Health, HealthServer
-from plimsoll.controller.metrics import Counter, Histogram, Metrics
+from plimsoll.controller.health import (
+    FILLING,
+    LEADING,
+    STANDBY,
+    STARTING,
+    STOPPING,
+    Health,
+    HealthServer,
+)
+from plimsoll.controller.metrics import Metrics
+from plimsoll.controller.metrics.registry import Gauge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEAF = "the watches deliver nothing although objects change"
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
@@ -14,23 +37,61 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
+@pytest.mark.parametrize(
+    ("phase", "state", "says"),
+    [
+        (STARTING, {}, "the operator is starting"),
+        (FILLING, {}, "the operator is filling its store"),
+        (STOPPING, {}, "the operator is stopping"),
+        (STANDBY, {}, None),
+        (STANDBY, {"lease_silence": lambda: 15.0}, None),
+        (STANDBY, {"lease_silence": lambda: 16.0}, "has not answered about the Lease for 16 s"),
+        # Of the leader's own troubles a standby knows nothing.
+        (STANDBY, {"deaf": 1, "lists_failed": 9, "short_watches": lambda: 9}, None),
+        (LEADING, {}, None),
+        (LEADING, {"lease_silence": lambda: 16.0}, "has not answered about the Lease for 16 s"),
+        (LEADING, {"deaf": 1}, DEAF),
+        (LEADING, {"short_watches": lambda: 2, "lists_failed": 2}, None),
+        (LEADING, {"short_watches": lambda: 3}, "the watches ended at once 3 times in a row"),
+        (LEADING, {"lists_failed": 3}, "full lists failed 3 times in a row"),
+    ],
+)
+def test_readiness(phase: str, state: dict[str, Any], says: str | None) -> None:
+    problems = Health(phase, **state).ready_problems()
+    assert len(problems) == (says is not None)
+    assert says is None or says in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "says"),
+    [
+        (LEADING, {}, None),
+        (LEADING, {"oldest_busy": lambda: 300.0}, None),
+        (LEADING, {"oldest_busy": lambda: 301.0}, "a pass has been running for 301 s"),
+        (LEADING, {"deaf": 1}, None),  # the watches are being restarted: not yet a reason to die
+        (LEADING, {"deaf": 2}, DEAF),
+        (LEADING, {"watching": lambda: False}, "the thread of the watches has ended"),
+        (STANDBY, {"watching": lambda: False}, None),  # it has none yet
+        # A restart cures none of these.
+        (STARTING, {}, None),
+        (LEADING, {"lease_silence": lambda: 999.0, "lists_failed": 99}, None),
+    ],
+)
+def test_liveness(phase: str, state: dict[str, Any], says: str | None) -> None:
+    assert Health(phase, **state).live_problems() == ([] if says is None else [says])
+
+
 async def test_probes_follow_the_state() -> None:
     health, metrics = Health(), Metrics()
     server = HealthServer(health, metrics)
     port = await server.start("127.0.0.1", 0)
     try:
         assert await get(port, "/livez") == (200, "ok: starting\n")
-        assert (await get(port, "/readyz"))[0] == 503
-        health.phase, health.ready = "leading", True
+        assert await get(port, "/readyz") == (503, "the operator is starting\n")
+        health.phase = LEADING
         assert await get(port, "/readyz") == (200, "ok: leading\n")
-        health.deaf = 1  # the watches are being restarted: not yet a reason to die
-        assert (await get(port, "/livez"))[0] == 200
         health.deaf = 2
-        status, text = await get(port, "/livez")
-        assert (status, "watches" in text) == (503, True)
-        health.deaf, health.oldest_busy = 0, lambda: 301.0
-        status, text = await get(port, "/livez")
-        assert (status, "301 s" in text) == (503, True)
+        assert await get(port, "/livez") == (503, f"{DEAF}\n")
         metrics.reconciles.inc(outcome="ok")
         status, text = await get(port, "/metrics")
         assert status == 200
@@ -39,35 +100,60 @@ async def test_probes_follow_the_state() -> None:
         await server.close()
 
 
-def test_exposition_has_one_head_per_metric_and_escapes() -> None:
-    counter = Counter("c_total", "A counter.")
-    counter.inc(kind='a"b\\c\n')
-    counter.inc(0.5, kind="z")
-    assert counter.lines() == [
-        "# HELP c_total A counter.",
-        "# TYPE c_total counter",
-        'c_total{kind="a\\"b\\\\c\\n"} 1',
-        'c_total{kind="z"} 0.5',
-    ]
+def _probe(port: int) -> Callable[[], int]:
+    def ask() -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=0.3)
+        try:
+            connection.request("GET", "/livez")
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    return ask
 
 
-def test_a_histogram_s_buckets_are_cumulative() -> None:
-    histogram = Histogram("h_seconds", "Seconds.", bounds=(0.1, 1.0))
-    for value in (0.05, 0.1, 0.5, 7.0):
-        histogram.observe(value)
-    assert histogram.lines()[2:] == [
-        'h_seconds_bucket{le="0.1"} 2',
-        'h_seconds_bucket{le="1.0"} 3',
-        'h_seconds_bucket{le="+Inf"} 4',
-        "h_seconds_sum 7.65",
-        "h_seconds_count 4",
-    ]
+async def test_a_stuck_loop_answers_no_probe() -> None:
+    server = HealthServer(Health(LEADING), Metrics())
+    port = await server.start("127.0.0.1", 0)
+    try:
+        assert await asyncio.to_thread(_probe(port)) == 200
+        probe = asyncio.create_task(asyncio.to_thread(_probe(port)))
+        asyncio.get_running_loop().call_soon(time.sleep, 0.8)
+        with pytest.raises(TimeoutError):
+            await probe
+        assert await asyncio.to_thread(_probe(port)) == 200
+    finally:
+        await server.close()
 
 
-def test_gauges_are_read_when_asked() -> None:
+async def test_a_long_exposition_lets_others_run() -> None:
     metrics = Metrics()
-    depth = 3
-    metrics.gauge("g", "A gauge.", lambda: depth)
-    assert "g 3\n" in metrics.render()
-    depth = 4
-    assert "g 4\n" in metrics.render()
+    turns = itertools.count()
+    seen: list[int] = []
+    gauge = Gauge("plimsoll_many", "Many.", ("n",))
+
+    def many() -> Any:
+        for number in range(3000):
+            seen.append(turn)
+            yield (str(number),), 1.0
+
+    gauge.read_by(many)
+    metrics.registry.add(gauge)
+    server = HealthServer(Health(), metrics)
+    port = await server.start("127.0.0.1", 0)
+    turn = next(turns)
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn = next(turns)
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    try:
+        _, text = await get(port, "/metrics")
+    finally:
+        running.cancel()
+        await server.close()
+    assert text.count("plimsoll_many{") == 3000
+    assert len(set(seen)) >= 6  # a chunk is 500 lines

@@ -319,6 +319,30 @@ async def test_a_reset_a_refused_connection_and_a_cut_body_are_for_later(
         await kube.get(PODS, "ns", "p")
 
 
+async def test_every_request_is_metered(api: ToyApi, tmp_path: Path) -> None:
+    calls: list[tuple[str, int | None, float]] = []
+    file = tmp_path / "kubeconfig"
+    file.write_text(api.kubeconfig())
+    async with await connect(str(file), meter=lambda *call: calls.append(call)) as kube:
+        script(api, (200, POD), (404, {}), (403, {"reason": "Forbidden"}), (404, {}))
+        await kube.apply(POD)
+        assert await kube.get(PODS, "ns", "p") is None
+        with pytest.raises(Refused):
+            await kube.create(POD)
+        assert await kube.pod_log("ns", "p", "server", limit_bytes=9) is None
+        await api._runner.cleanup()
+        with pytest.raises(Retry):
+            await kube.delete(PODS, "ns", "p", "u")
+    assert [call[:2] for call in calls] == [
+        ("PATCH", 200),
+        ("GET", 404),
+        ("POST", 403),
+        ("GET", 404),
+        ("DELETE", None),
+    ]
+    assert all(0 < seconds < 5 for *_, seconds in calls)
+
+
 async def test_a_silent_server_is_for_later(
     api: ToyApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,11 +355,11 @@ async def test_a_silent_server_is_for_later(
     file = tmp_path / "kubeconfig"
     file.write_text(api.kubeconfig())
     async with await connect(str(file)) as kube:
-        kube._timeout = 0.05
+        kube._api.timeout = 0.05
         api.answer = silent
         with pytest.raises(Retry, match="Timeout"):
             await kube.get(PODS, "ns", "p")
-        kube._timeout = 30
+        kube._api.timeout = 30
         monkeypatch.setattr("plimsoll.controller.kube.LOG_SECONDS", 0.05)
         with pytest.raises(Retry, match="Timeout"):
             await kube.pod_log("ns", "p", "server", limit_bytes=9)

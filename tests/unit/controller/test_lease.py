@@ -198,3 +198,21 @@ async def test_never_two_holders_under_random_faults() -> None:
             assert len(holders) <= 1
             if not held and lease.held and lease._holder_is_other():
                 leases[leases.index(lease)] = world.lease(f"{lease._identity[0]}_{rng.random()}")
+
+
+async def test_silence_is_counted_since_the_last_answer(world: World) -> None:
+    lease = world.lease("a_1")
+    world.seconds = 40.0
+    await lease.acquire()
+    assert lease.silent_seconds() == 0
+    world.seconds += 3
+    world.cluster.down = True
+    assert not await lease._attempt()
+    assert lease.silent_seconds() == 3
+    world.cluster.down = False
+    assert await lease._attempt()
+    assert lease.silent_seconds() == 0
+    other = world.lease("b_2")
+    world.seconds += 5
+    assert not await other._attempt()  # somebody else leads: that too is an answer
+    assert other.silent_seconds() == 0

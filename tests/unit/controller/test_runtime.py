@@ -6,7 +6,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class World:
         )
         return Operator(settings, edges)
 
-    async def watch(self, deliver: Deliver) -> None:
+    async def watch(self, _: Sequence[str], deliver: Deliver) -> None:
         """Runs in the watch thread; the fake cluster is changed in the main one."""
 
         def tell(kind: str, obj: Object) -> None:
@@ -130,7 +130,12 @@ async def test_a_server_becomes_ready_and_sigterm_ends_cleanly(world: World) -> 
         ):
             text = await response.text()
         assert "plimsoll_leader 1\n" in text
-        assert 'plimsoll_actions_total{kind="Pod",verb="create"} 1\n' in text
+        assert 'plimsoll_actions_total{verb="create",kind="Pod"} 1\n' in text
+        assert "plimsoll_ready 1\n" in text
+        assert "plimsoll_sizing_duration_seconds_count 1\n" in text
+        assert 'plimsoll_rollouts_total{result="completed"} 1\n' in text
+        whose = f'namespace="{NAMESPACE}",name="llama"'
+        assert f'plimsoll_server_condition{{{whose},condition="Ready"}} 1\n' in text
         world.stop.set()
         assert await task == EXIT_STOPPED
     lease = world.cluster.objects["Lease", "plimsoll-system", "plimsoll-operator"]
@@ -144,12 +149,60 @@ async def test_a_standby_is_ready_and_takes_over(world: World) -> None:
     await until(lambda: first.health.phase == "leading")
     async with running(world, second):
         await until(lambda: second.health.phase == "standby")
-        assert second.health.ready
+        assert second.health.ready_problems() == []
         create(world)
         stop_first.set()
         assert await leader == EXIT_STOPPED
         await until(lambda: second.health.phase == "leading")
         await until(lambda: ready(world))
+
+
+async def test_a_standby_that_cannot_ask_for_the_lease_is_not_ready(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll.controller.health.SILENT_SECONDS", 0.2)
+    first, second = world.operator("op-1"), world.operator("op-2")
+    leader = asyncio.create_task(first.run(asyncio.Event()))
+    await until(lambda: first.health.phase == "leading")
+    async with running(world, second):
+        await until(lambda: second.health.phase == "standby")
+        world.cluster.down = True
+        assert await leader == EXIT_LOST_LEASE  # a leader without answers ends soon
+        await until(second.health.ready_problems)
+        assert "Lease" in second.health.ready_problems()[0]
+        assert second.health.live_problems() == []
+        world.cluster.down = False
+        await until(lambda: second.health.phase == "leading")
+        await until(lambda: not second.health.ready_problems())
+
+
+async def test_a_leader_whose_watches_do_not_last_is_not_ready(world: World) -> None:
+    async def watch(*_: object) -> None:
+        raise RuntimeError("403")
+
+    world.watch = watch  # type: ignore[method-assign,assignment]
+    operator = world.operator()
+    async with running(world, operator):
+        await until(lambda: operator.health.phase == "leading")
+        assert operator.health.ready_problems() == []
+        await until(operator.health.ready_problems)
+        assert "the watches ended at once 3 times" in operator.health.ready_problems()[0]
+        assert operator.metrics.watch_restarts.value() == 2
+        assert operator.health.live_problems() == []
+
+
+async def test_a_leader_whose_lists_are_refused_is_not_ready(world: World) -> None:
+    operator = world.operator()
+    async with running(world, operator):
+        await until(lambda: operator.health.phase == "leading")
+        world.cluster.down = True
+        for _ in range(3):
+            assert operator.health.ready_problems() == []
+            assert not await operator._resync.once()
+        assert "full lists failed 3 times" in operator.health.ready_problems()[0]
+        world.cluster.down = False
+        assert await operator._resync.once()
+        assert operator.health.ready_problems() == []
 
 
 async def test_losing_the_lease_ends_the_process(

@@ -206,3 +206,22 @@ def test_no_key_is_ever_lost_or_doubled(steps: list[tuple[str, int]]) -> None:
         left.add(popped)
         queue.done(popped)
     assert left == owed
+
+
+def test_how_long_a_key_was_due_is_told(clock: Clock) -> None:
+    waits: list[float] = []
+    queue: WorkQueue[str] = WorkQueue(clock=clock, rng=random.Random(1), waited=waits.append)
+    queue.add("a")
+    clock.now += 2
+    assert queue.pop() == "a"
+    clock.now += 1
+    queue.add("a")  # while it is busy: the event is what counts, not the end of the pass
+    clock.now += 4
+    queue.done("a")
+    clock.now += 3
+    assert queue.pop() == "a"
+    queue.done("a")
+    queue.add("b", 10.0)
+    clock.now += 10.0
+    assert queue.pop() == "b"  # an appointment that is kept was no wait
+    assert waits == [2.0, 7.0, 0.0]
