@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import tempfile
@@ -37,8 +38,8 @@ class Rendered:
 
     @property
     def objects(self) -> list[Object]:
-        """Every object."""
-        return [o for o in yaml.safe_load_all(self.text) if o]
+        """Every object; not to be changed."""
+        return _parsed(self.text)
 
     def all(self, kind: str) -> dict[str, Object]:
         """Objects of one kind by name, or by namespace/name where that is not the release's."""
@@ -56,6 +57,12 @@ class Rendered:
         """The only object of its kind."""
         (found,) = self.all(kind).values()
         return found
+
+
+@functools.cache
+def _parsed(text: str) -> list[Object]:
+    # The definition takes the loader in Python half a second.
+    return [o for o in yaml.load_all(text, Loader=yaml.CSafeLoader) if o]
 
 
 def helm(program: str, *arguments: str | Path) -> str:
@@ -87,7 +94,12 @@ def template(
     Raises:
         HelmRefusedError: the values are refused.
     """
+    return _template(json.dumps(dict(values or {}), sort_keys=True), program, release)
+
+
+@functools.cache
+def _template(values: str, program: str, release: str) -> Rendered:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(dict(values or {}), file)
+        file.write(values)
         file.flush()
         return Rendered(helm(program, "template", release, CHART, "-n", NAMESPACE, "-f", file.name))
