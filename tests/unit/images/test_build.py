@@ -239,3 +239,71 @@ def test_sizes_tell_the_shared_base_apart(
     assert (found["image"], found["bytes"], found["ownBytes"]) == ("x/y:1", 6_500_000, 1_500_000)
     print_table({"y": archive})
     assert re.search(r"(?m)^x/y:1 +6\.5 +1\.5  \S+y\.tar$", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("archs", [("amd64", "arm64"), ("arm64",)])
+def test_the_context_has_what_the_dockerfile_copies_for_each_processor(
+    archs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def packages(name: str, _lock: Path, cache: Path, _log: object, arch: str) -> wheels.Site:
+        folder = cache / f"{name}-{arch}" / "a-1.dist-info"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "METADATA").write_text("Name: a\nVersion: 1\n")
+        return wheels.Site(folder.parent, {"a": "00"})
+
+    def project(_sources: object, cache: Path, _log: object) -> Path:
+        folder = cache / "project" / "plimsoll-1.dist-info"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "METADATA").write_text("Name: plimsoll\nVersion: 1\n")
+        return folder.parent
+
+    monkeypatch.setattr(build, "site_folder", packages)
+    monkeypatch.setattr(build, "project_folder", project)
+    folder = tmp_path / "context"
+    build.prepare_context(tmp_path / "cache", folder, say, archs)
+    text = (build.ROOT / "Dockerfile").read_text()
+    copied = re.findall(r"(?m)^COPY build/context/(\S+) ", text)
+    assert len(copied) == 6
+    wanted = {path.replace("${TARGETARCH}", arch) for path in copied for arch in archs}
+    made = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir()}
+    assert wanted <= made
+    assert {path.split("/")[0] for path in made} == {"app", *archs}
+    for arch in archs:
+        document = json.loads((folder / arch / "doc-sizer" / "sbom.cdx.json").read_text())
+        assert document["metadata"]["component"]["purl"].endswith(f"arch={arch}")
+        assert build.PUBLIC_BASE in {part["name"] for part in document["components"]}
+
+
+def test_packages_of_two_processors_are_kept_apart() -> None:
+    lock = build.TARGETS["operator"].lock
+    assert lock
+    keys = {wheels.site_key(lock, arch) for arch in wheels.MACHINES}
+    assert len(keys) == len(wheels.MACHINES)
+    assert wheels.site_key(lock) == wheels.site_key(lock, wheels.native_arch())
+
+
+def test_another_processor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    uname = os.uname_result(("Linux", "x", "6", "1", "riscv64"))
+    monkeypatch.setattr(os, "uname", lambda: uname)
+    with pytest.raises(KitError, match="processor riscv64: images are built for amd64, arm64"):
+        wheels.native_arch()
+
+
+def test_another_commit_or_time_makes_another_archive() -> None:
+    stamps = (build.LOCAL, build.Stamp("abc"), build.Stamp(epoch=1))
+    assert len({build.archive_name("sizer", {}, stamp) for stamp in stamps}) == 3
+
+
+def test_both_stages_have_the_labels_of_an_image() -> None:
+    for name in ("sizer", "operator"):
+        labels = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', stage(name)))
+        assert labels["title"] == f"plimsoll-{name}"
+        assert labels["licenses"] == "Apache-2.0"
+        dynamic = {key: value for key, value in labels.items() if value.startswith("${")}
+        assert dynamic == {
+            "version": "${VERSION}",
+            "revision": "${REVISION}",
+            "created": "${CREATED}",
+            "base.name": "${BASE}",
+        }
+        assert stage(name).index("ARG REVISION") > stage(name).index("COPY build/context/app")
