@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 DEFINITION = "manifests/install.yaml"  # from the first commit on, it holds the definition
-GENERATORS = ("manifests",)  # targets that write files of the repository
+GENERATORS = ("manifests", "reference")  # targets that write files of the repository
 # Breaking changes of the definition that were decided, with their reasons: see docs/versioning.md.
 ACCEPTED: dict[str, str] = {}
 OWN_BYTES = {"sizer": 50_000_000, "operator": 60_000_000}  # above the base
@@ -149,6 +149,11 @@ def generated(_: Context) -> Outcome:
     return outcome
 
 
+def documentation(_: Context) -> Outcome:
+    """The site is built without a broken link."""
+    return Outcome(program("make", "-s", "docs").problems)
+
+
 def compatible(_: Context) -> Outcome:
     """The definition is the one of the last release plus additions."""
     since = base_reference()
@@ -215,12 +220,13 @@ STEPS = (
     Step("tree", "commit or remove these; a release is a commit", tree),
     Step("versions", "write the version of pyproject.toml everywhere", versions),
     Step("changelog", "say in CHANGELOG.md what this version brings", changelog),
-    Step("generated", "commit what `make manifests` wrote", generated),
+    Step("generated", "commit what `make manifests reference` wrote", generated),
     Step(
         "definition",
         "keep the old fields and meanings (docs/versioning.md); a decided break goes into ACCEPTED with its reason",
         compatible,
     ),
+    Step("site", "mend the links that it names", documentation),
     Step("checkov", "mend it, or give its reason in .checkov.yaml", checkov),
     Step(
         "images", "find what depends on time, place or order, in tests/cluster_kit/images", images
