@@ -37,7 +37,7 @@ STRIPPED = (
     "var/lib/apt/lists",
     "var/log",
 )
-RECIPE = 2  # raise it when the code below changes what is in the base
+RECIPE = 3  # raise it when the code below changes what is in the base
 
 
 def base_key() -> str:
@@ -87,6 +87,7 @@ def neutralise(root: Path) -> None:
     """
     for name in ("etc/hostname", "etc/resolv.conf"):
         (root / name).write_bytes(b"")
+        (root / name).chmod(0o644)  # debootstrap copies this host's, mode and all
     (root / "etc/apt/sources.list").write_text(f"deb {PUBLIC_MIRROR} {SUITE} main\n")
     shadow = root / "etc/shadow"
     days = SOURCE_DATE_EPOCH // 86_400

@@ -135,12 +135,14 @@ def test_the_base_tells_nothing_of_the_machine_that_made_it(tmp_path: Path) -> N
     (tmp_path / "etc/apt").mkdir(parents=True)
     (tmp_path / "etc/hostname").write_text("builder-7\n")
     (tmp_path / "etc/resolv.conf").write_text("nameserver 10.0.0.1\n")
+    (tmp_path / "etc/hostname").chmod(0o755)
     (tmp_path / "etc/apt/sources.list").write_text(
         "deb http://mirror.internal/debian bookworm main\n"
     )
     (tmp_path / "etc/shadow").write_text("root:*:20789:0:99999:7:::\n_apt:!:20789:0:99999:7:::\n")
     neutralise(tmp_path)
     told = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert (tmp_path / "etc/hostname").stat().st_mode & 0o777 == 0o644
     assert told == {
         "hostname": "",
         "resolv.conf": "",
