@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.cli.commands import COMMANDS
 from plimsoll.cli.parsing import program
@@ -27,11 +28,11 @@ def run(words: Sequence[str]) -> int:
     name, rest = words[0], list(words[1:])
     try:
         if name == COMPLETE:
-            module = "completion"
+            code = _module("completion").complete(rest)
+        elif name in COMMANDS:
+            code = _module(COMMANDS[name].module).run(rest)
         else:
-            module = COMMANDS[name].module if name in COMMANDS else _unknown(name)
-        found = import_module(f"plimsoll.cli.{module}")
-        code = found.complete(rest) if name == COMPLETE else found.run(rest)
+            raise _unknown(name)
     except PlimsollError as error:
         from plimsoll.cli.render import error_line  # noqa: PLC0415 - only refusals need it
 
@@ -43,15 +44,18 @@ def run(words: Sequence[str]) -> int:
     return int(code)
 
 
-def _unknown(name: str) -> str:
+def _module(name: str) -> Any:  # noqa: ANN401 - modules of commands are alike by agreement only
+    return import_module(f"plimsoll.cli.{name}")
+
+
+def _unknown(name: str) -> BadArgument:
     from difflib import get_close_matches  # noqa: PLC0415 - 1 ms, and only refusals need it
 
     near = get_close_matches(name[:32], COMMANDS, 1, _CLOSE)
     hint = f"did you mean `{program()} {near[0]}`?" if near else f"see {program()} help"
-    raise BadArgument(f"there is no command {name[:32]!r}; {hint}", field="COMMAND", value=name)
+    return BadArgument(f"there is no command {name[:32]!r}; {hint}", field="COMMAND", value=name)
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    pairs = zip(words, words[1:], strict=False)
-    apart = any(flag in {"-o", "--output"} and value == "json" for flag, value in pairs)
+    apart = any(flag in {"-o", "--output"} and value == "json" for flag, value in pairwise(words))
     return apart or bool({"-ojson", "-o=json", "--output=json"} & set(words))

@@ -136,12 +136,18 @@ def _extra(
     told = min(rest, learned.get("bytes", 0))
     if told:
         yield _term(
-            "extra: learned", -told, f"ConfigMap plimsoll-learned, from server {learned['from']}", mark="r"
+            "extra: learned",
+            -told,
+            f"ConfigMap plimsoll-learned, from server {learned['from']}",
+            mark="r",
         )
     if rest - told:
         steps = capacity.get("shrinkSteps", 0)
         yield _term(
-            "extra: found out", -(rest - told), f"{steps} steps after running out of memory", mark="r"
+            "extra: found out",
+            -(rest - told),
+            f"{steps} steps after running out of memory",
+            mark="r",
         )
 
 

@@ -105,7 +105,9 @@ def _facts(answer: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     at_context = number["concurrencyAtContext"]
     if at_context:
-        rows.append(("holds", f"{at_context['requests']} requests of {at_context['context']:,} at once"))
+        rows.append(
+            ("holds", f"{at_context['requests']} requests of {at_context['context']:,} at once")
+        )
     if mode["is"]:
         rows.append(("mode", f"{mode['is']}: {mode['why']}"))
     if strategy["is"]:

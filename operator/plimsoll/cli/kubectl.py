@@ -24,7 +24,8 @@ SECONDS: Final = 15
 _GRACE: Final = 5
 _QUOTE: Final = 300
 INSTALL: Final = (
-    "helm install plimsoll oci://ghcr.io/plimsoll-dev/charts/plimsoll -n plimsoll-system --create-namespace"
+    "helm install plimsoll oci://ghcr.io/plimsoll-dev/charts/plimsoll "
+    "-n plimsoll-system --create-namespace"
 )
 
 
@@ -179,7 +180,9 @@ class Kubectl:
         )
 
 
-_FORBIDDEN: Final = re.compile(r"cannot (\w+) resource \"([\w./-]+)\" in API group \"([\w.-]*)\"(.*)")
+_FORBIDDEN: Final = re.compile(
+    r"cannot (\w+) resource \"([\w./-]+)\" in API group \"([\w.-]*)\"(.*)"
+)
 _NO_SERVER: Final = ("was refused", "Unable to connect", "no such host", "i/o timeout", "deadline")
 
 

@@ -146,9 +146,7 @@ def _prefill(_s: InferenceServer, capacity: Mapping[str, Any], pool: _Pool) -> I
     if now > 1 and activation:
         why = f"activations ({format_bytes(activation)}) grow with it; long prompts take more steps"
         tokens, half = pool.holds(pool.kv + activation / 2), now // 2
-        yield Lever(
-            f"sizing.prefillTokens: {half}", tokens, UP_TO, why, {"prefill_tokens": half}
-        )
+        yield Lever(f"sizing.prefillTokens: {half}", tokens, UP_TO, why, {"prefill_tokens": half})
 
 
 def _requests(_s: InferenceServer, capacity: Mapping[str, Any], pool: _Pool) -> Iterator[Lever]:
@@ -242,4 +240,6 @@ def without_effect(server: InferenceServer, capacity: Mapping[str, Any]) -> str 
             f"A shorter contextLength gives at most {most:,} tokens (its request tables, "
             f"{format_bytes(tables)}): the pool holds tokens, whoever asks for them."
         )
-    return "A shorter contextLength does not change it: the pool holds tokens, whoever asks for them."
+    return (
+        "A shorter contextLength does not change it: the pool holds tokens, whoever asks for them."
+    )

@@ -31,15 +31,33 @@ def parser() -> Parser:
         "fit",
         help="compute the number for a model, a GPU and an engine",
         description="Computes the token budget. Sizes: bytes, or a number with KiB, MiB, GiB, KB, MB or GB.",
+        epilog=_EXAMPLE,
         allow_abbrev=False,
     )
+    _add_fit(fit)
+    return program
+
+
+def fit_parser() -> Parser:
+    """The parser of ``fit`` by itself, for completion."""
+    fit = Parser(prog="plimsoll fit")
+    _add_fit(fit)
+    return fit
+
+
+_EXAMPLE: Final = (
+    "example:\n  plimsoll fit /models/Llama-3.1-8B-Instruct --engine LightLLM "
+    "--engine-version 1.2.0 --gpu H100-80GB"
+)
+
+
+def _add_fit(fit: Parser) -> None:
     fit.add_argument(
         "path", metavar="PATH", help="a model folder, a config.json, a .gguf, or - (a config.json)"
     )
     add_device(fit.add_argument_group("GPU (without it: the model part alone)"))
     _add_engine(fit.add_argument_group("engine"))
     fit.add_argument("-o", "--output", choices=FORMATS, default="text")
-    return program
 
 
 def add_device(device: argparse._ArgumentGroup) -> None:

@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         """Every flag, for completion: its spellings, its values (None: any; empty: none), its help."""
         for action in self._actions:
             if action.option_strings and action.help != argparse.SUPPRESS:
-                values = () if action.nargs == 0 else None
+                values: tuple[str, ...] | None = () if action.nargs == 0 else None
                 if action.choices is not None:
                     values = tuple(str(choice) for choice in action.choices)
                 yield tuple(action.option_strings), values, action.help or ""

@@ -187,7 +187,9 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 def _seconds(text: str) -> float:
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
     if not (number.isascii() and number.isdigit() and 0 < int(number) < 10**6):
-        raise BadArgument(f"--timeout {text[:16]!r} is no time; write 90s, 15m or 1h", field="--timeout")
+        raise BadArgument(
+            f"--timeout {text[:16]!r} is no time; write 90s, 15m or 1h", field="--timeout"
+        )
     return float(int(number) * _UNITS[unit])
 
 

@@ -188,7 +188,11 @@ def _step_lines(step: Mapping[str, Any], style: Style, width: int) -> Iterator[s
     head = f"{step['type']:<18}{printable(step['reason'] or ''):<22}"
     plain = f"{mark} {head}".rstrip()
     # What is done needs no words, but the number and the last word do.
-    speaks = step["state"] in {"going", "failed"} or step["type"] in {"Sized", READY, CAPACITY_VERIFIED}
+    speaks = step["state"] in {"going", "failed"} or step["type"] in {
+        "Sized",
+        READY,
+        CAPACITY_VERIFIED,
+    }
     if not step["message"] or not speaks:
         yield plain
         return

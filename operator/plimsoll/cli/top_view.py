@@ -102,7 +102,18 @@ def _sum(pods: Iterable[Mapping[str, Any]], key: str) -> int | None:
 
 def text(answer: Mapping[str, Any], style: Style, *, pods: bool) -> Iterator[str]:
     """The table, a line for each server or each pod."""
-    header = ["NAMESPACE", "SERVER", "ENGINE", "PODS", "BUDGET", "USED", "USED%", "RUNNING", "WAITING", "MEANS"]
+    header = [
+        "NAMESPACE",
+        "SERVER",
+        "ENGINE",
+        "PODS",
+        "BUDGET",
+        "USED",
+        "USED%",
+        "RUNNING",
+        "WAITING",
+        "MEANS",
+    ]
     if pods:
         header[3] = "POD"
     rows, shares = [], []

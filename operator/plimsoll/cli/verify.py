@@ -86,7 +86,9 @@ def document(
         reading = readings.get(target.uid)
         own = row.get("tokens") if capacity.get("source") == "InPod" else None
         pods.append(_pod(server, capacity, target, reading, own))
-    verified = next((c for c in status.get("conditions") or () if c["type"] == "CapacityVerified"), {})
+    verified: Mapping[str, Any] = next(
+        (c for c in status.get("conditions") or () if c["type"] == "CapacityVerified"), {}
+    )
     return {
         "schema": SCHEMA,
         "name": server.name,
@@ -124,7 +126,9 @@ def _pod(
         "driftPercent": None if drift is None else str(drift),
         "matches": verdict.matches if verdict is not None else None,
         "reason": verdict.reason if verdict is not None else "NotReady",
-        "message": verdict.text if verdict is not None else "The pod is not ready, so it was not asked.",
+        "message": verdict.text
+        if verdict is not None
+        else "The pod is not ready, so it was not asked.",
     }
 
 

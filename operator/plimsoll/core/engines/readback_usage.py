@@ -134,9 +134,7 @@ USAGE: Final[Mapping[str, tuple[UsagePage, ...]]] = {
     ),
 }
 
-_VALUE: Final = (
-    r"(?:\{[^}\n]{0,2000}\})? ([0-9]{1,15}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?)\r?$"
-)
+_VALUE: Final = r"(?:\{[^}\n]{0,2000}\})? ([0-9]{1,15}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?)\r?$"
 _FULLEST: Final = frozenset({"fraction", "tokens"})
 
 
@@ -194,10 +192,15 @@ def _from_slots(_page: UsagePage, body: str) -> dict[str, float]:
     slots = _parsed(body)
     if not isinstance(slots, list) or not slots:
         return {}
-    sizes, busy = [], []
+    sizes: list[int] = []
+    busy: list[int] = []
     for slot in slots:
         size = slot.get("n_ctx") if isinstance(slot, dict) else None
-        if not _is_number(size) or not isinstance(slot.get("is_processing"), bool):
+        if (
+            not isinstance(size, int)
+            or not _is_number(size)
+            or not isinstance(slot.get("is_processing"), bool)
+        ):
             return {}
         sizes.append(size)
         busy.append(size * slot["is_processing"])
