@@ -2,26 +2,22 @@
 
 * A Deployment or Service that the store does not hold is read live: an apply with force would
   otherwise take over a foreign object, which our label selector never shows us.
-* The node that a sizing pod ran on, for the label that the servers are pinned to. Nodes are not
-  watched: their heartbeats would be most of the traffic.
+* The node that a sizing pod ran on, for the label that the servers are pinned to (`nodes`).
 
 Nothing is decided here; sorting by owner and parsing are `observed.observe_from`'s, which is pure.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from plimsoll.controller.cluster import (
     DEPLOYMENTS,
     KIND,
-    NODES,
     PODS,
     SERVICES,
     Cluster,
     Object,
-    Refused,
     Resource,
 )
 from plimsoll.controller.observed import Observed, observe_from, wanted_node
@@ -30,10 +26,10 @@ from plimsoll.controller.store import Key, Store, trim
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-logger = logging.getLogger(__name__)
+    from plimsoll.controller.nodes import NodeReader
 
 
-async def observe(store: Store, cluster: Cluster, key: Key) -> Observed | None:
+async def observe(store: Store, cluster: Cluster, nodes: NodeReader, key: Key) -> Observed | None:
     """What is known about one server, or None where there is none.
 
     Raises:
@@ -44,12 +40,14 @@ async def observe(store: Store, cluster: Cluster, key: Key) -> Observed | None:
     if raw is None:
         return None
     pods = tuple(store.children(PODS.kind, key))
+    node = await _node(nodes, raw, pods)
     return observe_from(
         raw,
         deployment=await _named(store, cluster, DEPLOYMENTS, key),
         service=await _named(store, cluster, SERVICES, key),
         pods=pods,
-        node=await _node(cluster, raw, pods),
+        node=node,
+        nodes_refused=nodes.refused,
     )
 
 
@@ -62,15 +60,7 @@ async def _named(store: Store, cluster: Cluster, resource: Resource, key: Key) -
     return None if live is None else trim(live)
 
 
-async def _node(cluster: Cluster, raw: Object, pods: Sequence[Object]) -> Object | None:
+async def _node(nodes: NodeReader, raw: Object, pods: Sequence[Object]) -> Object | None:
     name = wanted_node(raw, pods)
-    if name is None:
-        return None
-    try:
-        live = await cluster.get(NODES, None, name)
-    except Refused as refusal:
-        # An install restricted to namespaces may lack the right; the planner then says that the
-        # class cannot be pinned, instead of this server never being served at all.
-        logger.warning("node %s is not readable: %s", name, refusal.message)
-        return None
+    live = await nodes.read(name) if name is not None else None
     return None if live is None else trim(live)

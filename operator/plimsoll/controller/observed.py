@@ -34,6 +34,7 @@ class Observed:
         sizing_pods: sizing pods that are ours, whatever question they answer.
         server_pods: pods of the Deployment, old and new.
         node: the node that a sizing pod ran on, or that ``status.capacity`` was measured on.
+        nodes_refused: the operator may not read nodes.
         conflicts: one sentence for each object that has a child's name and is not ours.
         kept: names of what others added to the Deployment and what came back when it was removed.
         landscape: the nodes and what is free on them; None: not needed, or not allowed to be read.
@@ -52,6 +53,7 @@ class Observed:
     sizing_pods: tuple[dict[str, Any], ...] = ()
     server_pods: tuple[dict[str, Any], ...] = ()
     node: dict[str, Any] | None = None
+    nodes_refused: bool = False
     conflicts: tuple[str, ...] = ()
     kept: frozenset[str] = frozenset()
     landscape: Landscape | None = None
@@ -105,6 +107,7 @@ def observe_from(
     service: dict[str, Any] | None = None,
     pods: Iterable[dict[str, Any]] = (),
     node: dict[str, Any] | None = None,
+    nodes_refused: bool = False,
 ) -> Observed:
     """Sort what was read: ours, foreign, sizing, serving.
 
@@ -114,6 +117,7 @@ def observe_from(
         service: the Service of the resource's name, whoever owns it.
         pods: pods of the namespace with one of our two labels for this name.
         node: the node named by :func:`wanted_node`.
+        nodes_refused: it was not allowed to be read.
     """
     server, invalid = _parse(raw)
     name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
@@ -141,6 +145,7 @@ def observe_from(
         sizing_pods=tuple(sizing),
         server_pods=tuple(serving),
         node=node,
+        nodes_refused=nodes_refused,
         conflicts=tuple(conflicts),
     )
 

@@ -18,6 +18,7 @@ from plimsoll.controller.cluster import (
     resource_of,
 )
 from plimsoll.controller.metrics import turns
+from plimsoll.controller.nodes import NodeReader
 from plimsoll.controller.objects.foreign import foreign_additions, said
 from plimsoll.controller.observe import observe
 from plimsoll.controller.status import same_status, with_foreign_conditions
@@ -73,6 +74,7 @@ class Reconciler:
     ) -> None:
         self._cluster = cluster
         self._store = store
+        self._nodes = NodeReader(cluster, now)
         self._senses = senses
         self._recorder = recorder
         self._context = context
@@ -89,7 +91,7 @@ class Reconciler:
         Raises:
             Retry: nothing is wrong with the server; back off and come again.
         """
-        observed = await observe(self._store, self._cluster, key)
+        observed = await observe(self._store, self._cluster, self._nodes, key)
         if observed is None:
             self._kept.pop(key, None)
             return None  # children follow by their owner references

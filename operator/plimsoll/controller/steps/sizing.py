@@ -61,6 +61,8 @@ AFTER_STATUS: Final = 1.0
 # needs up to a minute to remove the pods of a node that is gone.
 NODE_POLL: Final = 5.0
 NODE_PATIENCE: Final = 120.0
+# The same where it is not ours to read: rights that are just being replaced are back by then.
+REFUSED_PATIENCE: Final = 10.0
 # Looking again at something whose change the watch should report.
 MISSED_EVENT: Final = 30.0
 
@@ -360,13 +362,14 @@ def _node_of(
     """The node that the pod was measured on; None while that is open.
 
     A node that cannot be read is either gone, then so is the pod soon, or not ours to read (an
-    install without rights on nodes). After a while it is the latter: then all that is known of it
-    is its name, and the number is pinned to that.
+    install without rights on nodes). Of the latter all that is known is its name, and the number is
+    pinned to that.
     """
     name, node = podstate.node_name(pod), observed.node
     if node is not None and node["metadata"]["name"] == name:
         return node
-    if not ended_at or seconds_since(ended_at, now) < NODE_PATIENCE:
+    patience = REFUSED_PATIENCE if observed.nodes_refused else NODE_PATIENCE
+    if not ended_at or seconds_since(ended_at, now) < patience:
         return None
     return {"metadata": {"name": name}}
 
