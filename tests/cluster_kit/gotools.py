@@ -36,12 +36,14 @@ class Program:
             Kubernetes libraries that it is built with. Without them Helm calls itself ``v4.3``, and Helm 3 renders
             for Kubernetes 1.20 when it asks no cluster.
         tags: build tags.
+        pins: folder of its go.mod, below the one that most programs share.
     """
 
     module: str
     package: str
     stamps: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    pins: str = ""
 
 
 _HELM3 = "helm.sh/helm/v3"
@@ -67,6 +69,7 @@ PROGRAMS = {
     "promtool": Program(_PROMETHEUS, "cmd/promtool", _PROMETHEUS_STAMPS, _DISCOVERY),
     "prometheus": Program(_PROMETHEUS, "cmd/prometheus", _PROMETHEUS_STAMPS, _DISCOVERY),
     "kubeconform": Program("github.com/yannh/kubeconform", "cmd/kubeconform"),
+    "glua": Program("github.com/yuin/gopher-lua", "cmd/glua", pins="lua"),
 }
 
 
@@ -96,8 +99,9 @@ def build_flags(program: Program, go_mod: str) -> tuple[str, ...]:
 def go_tool_path(name: str) -> Path:
     """Return where the program is, or will be: the folder's name changes with everything it is built from."""
     program = PROGRAMS[name]
-    go_mod = (PINS / "go.mod").read_text()
-    parts = (go_mod, (PINS / "go.sum").read_text(), program.package, *build_flags(program, go_mod))
+    pins = PINS / program.pins
+    go_mod = (pins / "go.mod").read_text()
+    parts = (go_mod, (pins / "go.sum").read_text(), program.package, *build_flags(program, go_mod))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
     version = pinned(go_mod, program.module)
     return cache_root() / "gotools" / name / f"{version}-{key}" / name
@@ -127,14 +131,15 @@ def go_tool(name: str, log: Log | None = None) -> Path:
 
 def _build(name: str, target: Path, log: Log) -> None:
     program = PROGRAMS[name]
-    flags = build_flags(program, (PINS / "go.mod").read_text())
+    pins = PINS / program.pins
+    flags = build_flags(program, (pins / "go.mod").read_text())
     log(f"building {name} {target.parent.name.split('-')[0]} (once, minutes on two cores)")
     began, before = time.monotonic(), _children_seconds()
     target.parent.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent.parent)
     with finished(target.parent) as scratch:
         for file in ("go.mod", "go.sum"):
-            shutil.copy(PINS / file, scratch / file)
+            shutil.copy(pins / file, scratch / file)
         package = f"{program.module}/{program.package}"
         go(scratch, "build", *flags, "-o", str(scratch / name), package, log=log)
     wall, cpu = time.monotonic() - began, _children_seconds() - before

@@ -1,5 +1,6 @@
 """Go programs are built once, from pinned modules only; a failed build leaves nothing behind."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,11 @@ def test_no_such_program(cache: Path) -> None:
 @pytest.mark.parametrize("name", gotools.PROGRAMS)
 def test_every_program_is_pinned(name: str) -> None:
     program = gotools.PROGRAMS[name]
-    version = gotools.pinned(GO_MOD, program.module)
-    assert f"\n{program.module} {version} h1:" in (gotools.PINS / "go.sum").read_text()
-    assert f"\t{program.module}/{program.package}\n" in GO_MOD
+    pins = gotools.PINS / program.pins
+    go_mod = (pins / "go.mod").read_text()
+    version = gotools.pinned(go_mod, program.module)
+    assert f"\n{program.module} {version} h1:" in (pins / "go.sum").read_text()
+    assert re.search(rf"(?m)^(tool )?\t?{program.module}/{program.package}$", go_mod)
     assert gotools.go_tool_path(name).parent.name.startswith(f"{version}-")
 
 
@@ -84,8 +87,10 @@ def test_stamps() -> None:
 
 def test_another_version_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {name: gotools.go_tool_path(name) for name in gotools.PROGRAMS}
-    (tmp_path / "go.mod").write_text(GO_MOD)
-    (tmp_path / "go.sum").write_text("other checksums\n")
+    for pins in {program.pins for program in gotools.PROGRAMS.values()}:
+        (tmp_path / pins).mkdir(exist_ok=True)
+        (tmp_path / pins / "go.mod").write_text((gotools.PINS / pins / "go.mod").read_text())
+        (tmp_path / pins / "go.sum").write_text("other checksums\n")
     monkeypatch.setattr(gotools, "PINS", tmp_path)
     after = {name: gotools.go_tool_path(name) for name in gotools.PROGRAMS}
     assert not set(before.values()) & set(after.values())
