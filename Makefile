@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test behaviour unit check format setup prerequisites manifests docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache
+.PHONY: help host demo test behaviour unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,9 @@ docs: setup ## build the documentation site; a broken link or anchor is an error
 
 reference: setup ## write the generated pages of docs/reference anew
 	@$(PY) -m tools.reference
+
+chart-check: prerequisites ## the Helm chart: lint, values, rendering, kubeconform and releases on a real API server
+	$(PY) -m pytest tests/chart tests/contract/test_chart.py $(PYTEST_ARGS)
 
 up: prerequisites ## start the local cluster NAME
 	@$(PY) -m tests.cluster_kit up --name $(NAME)

@@ -280,7 +280,12 @@ def test_monitors_name_a_port_that_is_there(
     monitor = rendered.one(kind)
     assert monitor["metadata"]["labels"].items() >= labels.items()
     (endpoint,) = monitor["spec"][endpoints]
-    assert endpoint == {"port": port, "path": "/metrics", "interval": "30s"}
+    assert endpoint == {
+        "port": port,
+        "path": "/metrics",
+        "interval": "30s",
+        "honorLabels": True,
+    }
     assert monitor["spec"]["selector"]["matchLabels"] == SELECTOR
     (container,) = rendered.one("Deployment")["spec"]["template"]["spec"]["containers"]
     ports = [*rendered.one("Service")["spec"]["ports"], *container["ports"]]
