@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test behaviour unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache
+.PHONY: help host demo test behaviour unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache metrics-page dashboard dashboard-picture
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,13 @@ manifests: setup ## render manifests/{crd,operator,install}.yaml and the chart's
 docs: setup ## build the documentation site; a broken link or anchor is an error
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --site-dir "$(PLIMSOLL_CACHE)/docs"
 	@echo "open $(PLIMSOLL_CACHE)/docs with any web server: python3 -m http.server -d $(PLIMSOLL_CACHE)/docs"
+
+metrics-page: setup ## write docs/metrics.md anew
+	@$(PY) -m tools.metrics_page
+dashboard: setup ## write the chart's dashboard anew
+	@$(PY) -m tools.dashboard
+dashboard-picture: prerequisites ## docs/img/dashboard.svg from a real Prometheus on the real cluster
+	PLIMSOLL_DASHBOARD_OUT=docs/img/dashboard.svg $(PY) -m pytest tests/cluster/test_dashboard.py $(PYTEST_ARGS)
 
 reference: setup ## write the generated pages of docs/reference anew
 	@$(PY) -m tools.reference

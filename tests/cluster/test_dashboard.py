@@ -1,0 +1,116 @@
+"""A real Prometheus scrapes the installed operator: every panel has data, every rule evaluates.
+
+With PLIMSOLL_DASHBOARD_OUT the story is longer, and a picture of what was scraped is written there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.cluster.world import NODE_A, NODE_B, Tenant, World, wait
+from tests.monitoring import picture
+from tests.monitoring.panels import targets
+from tests.monitoring.prometheus import Prometheus, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OPERATOR = "app.kubernetes.io/component=operator"
+SPACE = "plimsoll-system"
+
+
+def operator_pod(world: World) -> dict[str, str]:
+    """Name and address of the operator."""
+    (pod,) = world.rest.items(f"/api/v1/namespaces/{SPACE}/pods", labelSelector=OPERATOR)
+    return {"pod": pod["metadata"]["name"], "ip": pod["status"]["podIP"]}
+
+
+def told(prometheus: Prometheus, tenant: Tenant, metric: str) -> float | None:
+    """A number of the tenant's server."""
+    return prometheus.value(f'{metric}{{namespace="{tenant.namespace}",name="smollm2"}}')
+
+
+def test_every_panel_has_data_and_every_rule_evaluates(
+    world: World, tenant: Tenant, tmp_path: Path
+) -> None:
+    pod = operator_pod(world)
+    with running(tmp_path, f"{pod['ip']}:8080", SPACE, pod["pod"]) as prometheus:
+        began = time.time()
+        before = {
+            name: prometheus.value(name) or 0.0
+            for name in (
+                "plimsoll_sizing_duration_seconds_count",
+                'plimsoll_rollouts_total{result="completed"}',
+            )
+        }
+        tenant.apply(node=NODE_A)
+        tenant.wait_ready()
+        tenant.wait_condition("CapacityVerified", "True", "WithinTolerance")
+        out = os.environ.get("PLIMSOLL_DASHBOARD_OUT")
+        if out:
+            longer_story(tenant)
+        time.sleep(3)  # the last of it is scraped
+        ended = time.time()
+
+        empty = [
+            (target.panel, target.expression)
+            for target in targets()
+            if not prometheus.series(target.expression, began, ended)
+        ]
+        assert empty == []
+
+        capacity = tenant.server()["status"]["capacity"]
+        assert (
+            told(prometheus, tenant, "plimsoll_server_budget_tokens")
+            == (capacity["maxTotalTokenNum"])
+        )
+        assert (
+            told(prometheus, tenant, "plimsoll_server_engine_reported_tokens")
+            == (capacity["engineReportedTokens"])
+        )
+        for name, count in before.items():
+            now = prometheus.value(name)
+            assert now is not None
+            assert now >= count + 1, name
+        assert prometheus.value("plimsoll_leader") == prometheus.value("plimsoll_ready") == 1
+        assert 1 < (prometheus.value("process_resident_memory_bytes") or 0) / 2**20 < 200
+        assert list(unhealthy(prometheus)) == []
+        if out:
+            picture.write(Path(out), prometheus, began, ended)
+
+
+def unhealthy(prometheus: Prometheus) -> Iterator[str]:
+    """Rules that do not evaluate, and alerts that say the operator is not well."""
+    rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) > 20
+    for rule in rules:
+        if rule["health"] != "ok":
+            yield f"{rule['name']}: {rule.get('lastError')}"
+        if rule.get("state") in {"pending", "firing"} and "Operator" in rule["name"]:
+            yield f"{rule['name']} is {rule['state']}"
+
+
+def longer_story(tenant: Tenant) -> None:
+    """More servers, one that fails, one that waits for a GPU, and a smaller number."""
+    tenant.apply("gemma", node=NODE_B)
+    tenant.wait_ready("gemma")
+    tenant.apply("odd", sub_path="unknown")
+    tenant.wait_condition("Accepted", "False", "UnsupportedArchitecture", "odd")
+    tenant.apply(node=NODE_A, replicas=2)
+    tenant.wait_ready()
+    tenant.apply("late", node=NODE_B)
+    tenant.wait_condition("CapacityAvailable", "False", "Unschedulable", "late")
+    time.sleep(15)
+    tenant.world.rest.call("DELETE", f"{tenant.servers}/gemma")
+    tenant.wait_ready("late")
+    tenant.apply(node=NODE_A, replicas=2, sizing={"maxTotalTokenNum": 16384})
+    wait(
+        lambda: tenant.server()["status"]["capacity"]["maxTotalTokenNum"] == 16384,
+        60,
+        "the smaller number",
+    )
+    tenant.wait_ready()
+    time.sleep(10)
