@@ -69,7 +69,7 @@ manifests: setup ## render manifests/{crd,operator,install}.yaml and the chart's
 	@$(PY) tools/chart_readme.py
 
 docs: setup ## build the documentation site; a broken link or anchor is an error
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --site-dir "$(PLIMSOLL_CACHE)/docs"
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --site-dir "$(PLIMSOLL_CACHE)/docs"
 	@echo "open $(PLIMSOLL_CACHE)/docs with any web server: python3 -m http.server -d $(PLIMSOLL_CACHE)/docs"
 
 metrics-page: setup ## write docs/metrics.md anew
