@@ -59,11 +59,11 @@ _network = _Network() if sys.platform == "linux" else None
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a cluster where none can run; a cluster that fails to start fails its tests instead.
 
-    With ``-n 2 --dist loadgroup`` all that is neither unit nor fuzz is one group: it mostly waits for one cluster,
+    With ``-n 2 --dist loadgroup`` all that needs a cluster is one group: it mostly waits for one cluster,
     and the other worker computes meanwhile.
     """
     for item in items:
-        if not {"unit", "fuzz"} & set(item.path.relative_to(config.rootpath).parts[:2]):
+        if not {"unit", "chart", "fuzz"} & set(item.path.relative_to(config.rootpath).parts[:2]):
             item.add_marker(pytest.mark.xdist_group("cluster"))
     reason = unsupported()
     if reason is None:
