@@ -24,10 +24,7 @@ COPY build/context/${TARGETARCH}/lib-sizer /opt/plimsoll/lib
 COPY build/context/app /opt/plimsoll/app
 COPY build/context/${TARGETARCH}/doc-sizer /usr/share/doc/plimsoll
 # After the files: another commit changes labels, and no layer.
-ARG BASE
-ARG VERSION=0.1.0
-ARG REVISION=local
-ARG CREATED=2026-01-01T00:00:00Z
+ARG BASE VERSION=0.1.0 REVISION=local CREATED=2026-01-01T00:00:00Z
 LABEL org.opencontainers.image.title="plimsoll-sizer" \
     org.opencontainers.image.description="Measures a GPU and a model's weights and computes the KV-cache token budget" \
     org.opencontainers.image.licenses="Apache-2.0" \
@@ -49,10 +46,7 @@ ARG TARGETARCH
 COPY build/context/${TARGETARCH}/lib-operator /opt/plimsoll/lib
 COPY build/context/app /opt/plimsoll/app
 COPY build/context/${TARGETARCH}/doc-operator /usr/share/doc/plimsoll
-ARG BASE
-ARG VERSION=0.1.0
-ARG REVISION=local
-ARG CREATED=2026-01-01T00:00:00Z
+ARG BASE VERSION=0.1.0 REVISION=local CREATED=2026-01-01T00:00:00Z
 LABEL org.opencontainers.image.title="plimsoll-operator" \
     org.opencontainers.image.description="Kubernetes operator: sizes LLM servers on their own GPU, rolls the number out and verifies it" \
     org.opencontainers.image.licenses="Apache-2.0" \

@@ -22,7 +22,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         r"(?m)^version: *[\"']?([^\s\"']+)",
         r"(?m)^appVersion: *[\"']?([^\s\"']+)",
     ),
-    "Dockerfile": (r"(?m)^ARG VERSION=(.+)$", IMAGES),
+    "Dockerfile": (r"(?m)^ARG .*VERSION=(\S+)", IMAGES),
     "manifests/install.yaml": (IMAGES,),
     "manifests/samples/smollm2.yaml": (DEMO,),
     "tests/cluster_kit/images/build.py": (IMAGES, DEMO),

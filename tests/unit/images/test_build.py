@@ -306,4 +306,4 @@ def test_both_stages_have_the_labels_of_an_image() -> None:
             "created": "${CREATED}",
             "base.name": "${BASE}",
         }
-        assert stage(name).index("ARG REVISION") > stage(name).index("COPY build/context/app")
+        assert stage(name).index("REVISION=local") > stage(name).index("COPY build/context/app")
