@@ -105,10 +105,7 @@ class Reconciler:
             logger.info("%s/%s: refused: %s", *key, refusal.message)
             acted = False
             plan = self._planner.plan_refusal(observed, self._context, self._now(), refusal)
-        wrote = await self._write_status(observed.raw, plan.status)
-        if wrote and plan.status is not None:
-            happened = turns(observed.status, plan.status, observed.sizing_pods, self._now())
-            self._metrics.count(happened)
+        wrote = await self._write_status(observed, plan.status)
         for note in plan.events:
             if not note.retells:
                 logger.info("%s/%s: %s: %s", *key, note.reason, note.message)
@@ -222,16 +219,21 @@ class Reconciler:
             self._store.put(live)
             raise Conflict("the server changed while its pass began")
 
-    async def _write_status(self, raw: Mapping[str, Any], status: dict[str, Any] | None) -> bool:
-        """Write the whole status, None where it is as it was; True when the object changed."""
+    async def _write_status(self, observed: Observed, status: dict[str, Any] | None) -> bool:
+        """Write the whole status, None where it is as it was; True when the picture changed."""
         if status is None:
             return False
+        raw = observed.raw
         self._metrics.status_writes.inc()
         try:
             live = await self._cluster.patch_status({**raw, "status": status})
         except Conflict:
             await self._confirm(raw)  # raises after refreshing the store
             raise
+        if live is not None:
+            # Now, and not where the picture changes: a watch may have told of this write already.
+            happened = turns(observed.status, status, observed.sizing_pods, self._now())
+            self._metrics.count(happened)
         if live is not None and not same_status(status, live.get("status") or {}):
             # Apply cannot remove what somebody else wrote into the status, so it would be written
             # again on every pass, and stand there beside ours.

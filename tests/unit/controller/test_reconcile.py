@@ -307,3 +307,19 @@ async def test_a_worker_survives_whatever_a_pass_does() -> None:
     assert metrics.reconciles.value(outcome="refused") == 1
     assert metrics.reconciles.value(outcome="retry") == 1
     assert metrics.reconciles.value(outcome="ok") == 7
+
+
+async def test_a_life_is_counted_once_though_the_watch_tells_of_each_write_first() -> None:
+    rig = Rig()
+    rig.apply()
+    await rig.settle()
+    assert rig.condition("Ready")[0] == "True"
+    assert rig.metrics.rollouts.value(result="completed") == 1
+    assert rig.metrics.sizing_seconds.count() == 1
+    await rig.boot()  # a new process counts what happens in its own time
+    await rig.settle()
+    assert rig.metrics.rollouts.value(result="completed") == 0
+    rig.apply(replicas=2)
+    await rig.settle()
+    assert rig.metrics.rollouts.value(result="completed") == 1
+    assert rig.metrics.sizing_seconds.count() == 0
