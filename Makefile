@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test behaviour unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache metrics-page dashboard dashboard-picture
+.PHONY: help host demo test behaviour chart-cluster unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache metrics-page dashboard dashboard-picture
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,11 @@ test: prerequisites check ## every suite: lint, types, unit, contract, cluster
 	@$(PY) -m tests.cluster_kit.images --quiet
 	@$(PY) -m tests.cluster_kit.gotools --quiet
 	$(PY) -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+chart-cluster: prerequisites ## the chart on a real cluster by Helm 4 and Helm 3: install, upgrade, rollback, uninstall (a part is in make test)
+	@$(PY) -m tests.cluster_kit.images --quiet
+	@$(PY) -m tests.cluster_kit.gotools --quiet helm4 helm3
+	PLIMSOLL_CHART_ALL=1 $(PY) -m pytest tests/cluster/chart $(PYTEST_ARGS)
 
 behaviour: prerequisites ## the behaviour table on the real cluster: run its tests, rewrite docs/behaviour.md
 	@$(PY) -m tests.cluster_kit.images --quiet
