@@ -118,3 +118,22 @@ def test_pages_of_engines_show_what_is_rendered(name: str) -> None:
 def test_every_engine_has_a_page() -> None:
     found = {page.stem for page in (DOCS / "howto" / "engines").glob("*.md")}
     assert found == {name.lower() for name in ENGINES}
+
+
+def test_the_rights_on_the_page_are_those_that_are_installed() -> None:
+    verbs = {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+    table = re.findall(r"(?m)^\| (`.*?) \| (.*?) \| .* \|$", (DOCS / "security.md").read_text())
+    told: dict[str, set[str]] = {}
+    for resources, words in table:
+        for resource in re.findall(r"`([a-z/]+)`", resources):
+            told[resource] = set(re.findall(r"[a-z]+", words)) & verbs
+    given: dict[str, set[str]] = {}
+    for document in yaml.safe_load_all((ROOT / "manifests" / "install.yaml").read_text()):
+        if (
+            document["kind"] in {"ClusterRole", "Role"}
+            and "operator" in document["metadata"]["name"]
+        ):
+            for rule in document["rules"]:
+                for resource in rule["resources"]:
+                    given.setdefault(resource, set()).update(rule["verbs"])
+    assert {resource: told.get(resource) for resource in given} == given
