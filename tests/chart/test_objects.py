@@ -13,7 +13,15 @@ from plimsoll.controller.cluster import MANAGED_SELECTOR
 from plimsoll.controller.runtime import LEASE_NAME
 from plimsoll.controller.settings import Settings
 from tests.chart.cases import ALLOWED, DIGEST, EGRESS, EVERYTHING, MODES, NAMESPACED, merged
-from tests.chart.rendering import CHART, NAMESPACE, Object, helm, template
+from tests.chart.rendering import (
+    CHART,
+    NAMESPACE,
+    PROGRAMS,
+    HelmRefusedError,
+    Object,
+    helm,
+    template,
+)
 from tests.render_manifests import MANIFESTS, render
 
 SELECTOR = {"app.kubernetes.io/name": "plimsoll", "app.kubernetes.io/component": "operator"}
@@ -292,7 +300,30 @@ def test_monitors_name_a_port_that_is_there(
     assert port in {p["name"] for p in ports}
 
 
-# Notes and lint of what is printed.
+def test_rules_and_dashboards_arrive_as_they_are_tested() -> None:
+    rendered = template(EVERYTHING)
+    files = CHART / "files"
+    rule = rendered.one("PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((files / "rules.yaml").read_text())
+    boards = {path.name: path.read_text() for path in (files / "dashboards").glob("*.json")}
+    assert boards
+    maps = rendered.all("ConfigMap").values()
+    found = {name: text for one in maps for name, text in one["data"].items()}
+    assert {name: json.loads(text) for name, text in found.items()} == {
+        name: json.loads(text) for name, text in boards.items()
+    }
+    assert all(one["metadata"]["labels"]["grafana_dashboard"] == "1" for one in maps)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_older_kubernetes_is_refused(program: str) -> None:
+    old = ("template", "p", CHART, "--kube-version")
+    with pytest.raises(HelmRefusedError, match=r"requires kubeVersion: >=1\.30\.0-0"):
+        helm(program, *old, "1.29.9")
+    assert "kind: Deployment" in helm(program, *old, "v1.30.2-eks-1234567")
+
+
+# Notes.
 
 
 def notes(values: dict[str, Any]) -> str:

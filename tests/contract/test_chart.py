@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -214,6 +215,26 @@ def test_a_kept_definition_is_taken_up_by_its_release_and_others_are_told_how(
     cluster.kubectl(*advice.split())
     install(helm, "other", OURS, {})
     cluster.kubectl("delete", "isrv/llama-8b", "-n", "team-a")
+
+
+@pytest.mark.parametrize("helm", PROGRAMS, indirect=True)
+def test_an_upgrade_upgrades_the_definition_and_a_rollback_takes_it_back(
+    helm: Helm, cluster: Cluster, tmp_path: Path
+) -> None:
+    older = tmp_path / "plimsoll"
+    shutil.copytree(CHART, older)
+    text = (older / "crd.yaml").read_text()
+    (older / "crd.yaml").write_text(text.replace("shortNames: [isrv]", "shortNames: [old]"))
+    names = ("get", "crd", ISRV, "-o", "jsonpath={.spec.names.shortNames}")
+    seen = []
+    for step in (
+        ("install", "plimsoll", older, "--create-namespace"),
+        ("upgrade", "plimsoll", CHART),
+        ("rollback", "plimsoll", "1"),
+    ):
+        helm(*step)
+        seen.append(cluster.kubectl(*names).stdout)
+    assert seen == ['["old"]', '["isrv"]', '["old"]']
 
 
 @pytest.mark.parametrize("helm", PROGRAMS, indirect=True)
