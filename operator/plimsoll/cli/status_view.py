@@ -171,8 +171,11 @@ def text(answer: Mapping[str, Any], style: Style) -> Iterator[str]:
     if not answer["observed"]:
         yield "The newest spec was not looked at yet."
     yield ""
+    said: set[str | None] = set()
     for step in (*answer["steps"], *answer["beside"]):
-        yield from _step_lines(step, style, width)
+        # Ready and Stalled repeat the words of the step that is in the way.
+        yield from _step_lines(step, style, width, again=step["reason"] in said)
+        said.add(step["reason"])
     if answer["pods"]:
         yield ""
         yield from pod_table(answer["pods"])
@@ -183,7 +186,9 @@ def _progress(answer: Mapping[str, Any]) -> str:
     return f"[{'=' * done}{'>' if done < _WIDTH else ''}".ljust(_WIDTH + 1)[: _WIDTH + 1] + "]"
 
 
-def _step_lines(step: Mapping[str, Any], style: Style, width: int) -> Iterator[str]:
+def _step_lines(
+    step: Mapping[str, Any], style: Style, width: int, *, again: bool
+) -> Iterator[str]:
     mark = style.paint(_MARKS[step["state"]], _TONES[step["state"]])
     head = f"{step['type']:<18}{printable(step['reason'] or ''):<22}"
     plain = f"{mark} {head}".rstrip()
@@ -193,7 +198,7 @@ def _step_lines(step: Mapping[str, Any], style: Style, width: int) -> Iterator[s
         READY,
         CAPACITY_VERIFIED,
     }
-    if not step["message"] or not speaks:
+    if not step["message"] or not speaks or again:
         yield plain
         return
     lines = wrapped(str(step["message"]), " " * 44, max(width, 80))
