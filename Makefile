@@ -43,11 +43,13 @@ demo: prerequisites ## boot a real cluster, install the operator, size and serve
 test: prerequisites check ## every suite: lint, types, unit, contract, cluster
 	@$(PY) -m tests.cluster_kit.images --quiet
 	@$(PY) -m tests.cluster_kit.gotools --quiet
+	@-$(PY) -m tests.cluster.chart.first
 	$(PY) -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 chart-cluster: prerequisites ## the chart on a real cluster by Helm 4 and Helm 3: install, upgrade, rollback, uninstall (a part is in make test)
 	@$(PY) -m tests.cluster_kit.images --quiet
 	@$(PY) -m tests.cluster_kit.gotools --quiet helm4 helm3
+	@$(PY) -m tests.cluster.chart.first
 	PLIMSOLL_CHART_ALL=1 $(PY) -m pytest tests/cluster/chart $(PYTEST_ARGS)
 
 behaviour: prerequisites ## the behaviour table on the real cluster: run its tests, rewrite docs/behaviour.md

@@ -136,6 +136,19 @@ def fill_cache() -> None:
 
 
 @contextmanager
+def outside(config: pytest.Config) -> Iterator[None]:
+    """Stand outside of `gpu_cluster`'s network, for what else is built when the cache is cold; progress is shown."""
+    if _network is not None:
+        _network.stand_in(None)
+    try:
+        with _shown(config):
+            yield
+    finally:
+        if _network is not None:
+            _network.stand_in(NAMES["gpu_cluster"])
+
+
+@contextmanager
 def _shown(config: pytest.Config) -> Iterator[None]:
     """Let progress lines through: with a cold cache the start takes minutes, which must not look like a hang."""
     capture = config.pluginmanager.getplugin("capturemanager")

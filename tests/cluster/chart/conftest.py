@@ -11,12 +11,14 @@ from tests.cluster.chart.first import first_release
 from tests.cluster.chart.helm import Helm
 from tests.cluster.chart.story import RELEASE, SPACE, Release, Steps
 from tests.cluster_kit.cache import cache_root
+from tests.cluster_kit.fixtures import outside
 from tests.cluster_kit.gotools import go_tool
 from tests.cluster_kit.progress import Progress
 from tests.demo import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.cluster.chart.first import FirstRelease
     from tests.cluster.world import World
@@ -26,36 +28,41 @@ _STEPS = pytest.StashKey[dict[str, Steps]]()
 
 
 @pytest.fixture(scope="session")
-def first() -> FirstRelease:
+def first(pytestconfig: pytest.Config) -> FirstRelease:
     """The first chart and its images; no history fails the test, with a sentence."""
-    return first_release(install.ROOT, cache_root(), Progress())
+    with outside(pytestconfig):
+        return first_release(install.ROOT, cache_root(), Progress())
+
+
+@pytest.fixture(scope="session")
+def programs(pytestconfig: pytest.Config) -> dict[str, Path]:
+    """Both Helms."""
+    with outside(pytestconfig):
+        return {name: go_tool(name, Progress()) for name in ("helm4", "helm3")}
 
 
 @pytest.fixture(scope="module")
 def cleared(world: World) -> Iterator[World]:
     """Nothing of Plimsoll is there; what install.yaml holds comes back after the module."""
-    _remove(world)
-    yield world
-    _remove(world)  # the definition, which Helm keeps
-    install.install(world.cluster)
-
-
-def _remove(world: World) -> None:
-    """Delete every object of install.yaml and wait until the last one is gone."""
+    kubectl = world.cluster.kubectl
     manifest = str(install.MANIFESTS / "install.yaml")
-    world.cluster.kubectl("delete", "--ignore-not-found", "-f", manifest, "--timeout=120s")
+    kubectl("delete", "--ignore-not-found", "-f", manifest, "--timeout=120s")
+    yield world
+    # Helm keeps it, and stays the manager of its fields.
+    kubectl("delete", "--ignore-not-found", "crd/inferenceservers.plimsoll.dev", "--timeout=60s")
+    install.install(world.cluster)
 
 
 @pytest.fixture
 def release(
-    cleared: World, tmp_path_factory: pytest.TempPathFactory
+    cleared: World, programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Release]]:
     """Makes the release of a Helm (`helm4`, `helm3`); it is uninstalled afterwards, whatever happened."""
     made: list[Release] = []
 
     def make(program: str) -> Release:
         home = tmp_path_factory.mktemp(program)
-        made.append(Release(Helm(cleared.cluster, go_tool(program, Progress()), home)))
+        made.append(Release(Helm(cleared.cluster, programs[program], home)))
         return made[-1]
 
     yield make

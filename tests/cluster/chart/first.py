@@ -1,10 +1,14 @@
-"""The first release of the chart: the oldest commit that holds charts/plimsoll, with the images of that commit."""
+"""The first release of the chart: the oldest commit that holds charts/plimsoll, with the images of that commit.
+
+``python -m tests.cluster.chart.first`` builds it into the cache, with progress.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -13,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.cluster_kit.cache import build_lock
+from tests.cluster_kit.cache import build_lock, cache_root
 from tests.cluster_kit.errors import KitError
 from tests.cluster_kit.images.host import finished
+from tests.cluster_kit.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,6 +126,22 @@ def rename_image(source: Path, target: Path, tag: str) -> None:
             new.addfile(member, content)
 
 
+def main() -> int:
+    """Return 0, 1 with a sentence where there is no history or a build failed, or 130 when interrupted."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs start with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
+    log = Progress()
+    try:
+        first_release(Path(__file__).resolve().parents[3], cache_root(), log)
+    except KitError as error:
+        log(f"first chart: {error}")
+        return 1
+    except KeyboardInterrupt:
+        log("interrupted")
+        return 130
+    return 0
+
+
 def _git(repository: Path, *arguments: str) -> str:
     done = subprocess.run(
         ["git", "-C", str(repository), *arguments],
@@ -131,3 +152,7 @@ def _git(repository: Path, *arguments: str) -> str:
     if done.returncode:
         raise KitError(done.stderr.strip())
     return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
