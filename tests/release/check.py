@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 DEFINITION = "manifests/install.yaml"  # from the first commit on, it holds the definition
-GENERATORS = ("manifests", "reference")  # targets that write files of the repository
+GENERATORS = (
+    "manifests",
+    "reference",
+    "metrics-page",
+    "dashboard",
+)  # targets that write files of the repository
 # Breaking changes of the definition that were decided, with their reasons: see docs/versioning.md.
 ACCEPTED: dict[str, str] = {}
 OWN_BYTES = {"sizer": 50_000_000, "operator": 60_000_000}  # above the base
@@ -220,7 +225,11 @@ STEPS = (
     Step("tree", "commit or remove these; a release is a commit", tree),
     Step("versions", "write the version of pyproject.toml everywhere", versions),
     Step("changelog", "say in CHANGELOG.md what this version brings", changelog),
-    Step("generated", "commit what `make manifests reference` wrote", generated),
+    Step(
+        "generated",
+        "commit what `make manifests reference metrics-page dashboard` wrote",
+        generated,
+    ),
     Step(
         "definition",
         "keep the old fields and meanings (docs/versioning.md); a decided break goes into ACCEPTED with its reason",
