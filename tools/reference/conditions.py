@@ -71,7 +71,7 @@ def condition_reasons() -> dict[str, tuple[str, ...]]:
     """Reason -> the conditions that can have it, for every reason that is one of a condition."""
     found = {}
     for name, entry in reasons.collect().items():
-        kinds = set(entry.kinds) | set(_VALUES.get(name, ())) | _kinds_of_errors(entry)
+        kinds = set(entry.kinds) | set(_VALUES.get(name) or _kinds_of_errors(entry))
         if kinds and name not in RENAMED:
             found[name] = tuple(kind for kind in TYPES if kind in kinds)
     return found
