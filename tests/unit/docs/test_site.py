@@ -21,7 +21,7 @@ REPOSITORY = "https://example.com/repo"
 # Read as they are, not as part of the site.
 PAGES = sorted(
     path
-    for pattern in ("*.md", "manifests/*.md", "charts/*/*.md", ".github/**/*.md")
+    for pattern in ("*.md", "manifests/**/*.md", "charts/*/*.md", ".github/**/*.md")
     for path in ROOT.glob(pattern)
 )
 _LINK = re.compile(r"\]\((?!\w+:)([^)\s#]*)(?:#([^)\s]+))?\)")

@@ -61,3 +61,9 @@ def test_every_owned_flag_stands_once_with_a_value() -> None:
         assert found[0].partition("=")[2], found
     assert server["image"] == "ghcr.io/modeltc/lightllm:v1.2.0"
     assert tuple(server["command"]) == lookup("LightLLM").default_command
+
+
+def test_the_page_of_samples_names_each() -> None:
+    page = (SAMPLES / "README.md").read_text()
+    assert [name for name in NAMES if f"[{name}.yaml]({name}.yaml)" not in page] == []
+    assert [name for name in RENDERED if f"(rendered/{name}.yaml)" not in page] == []
