@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import subprocess
 import sys
@@ -144,14 +145,23 @@ def changelog(context: Context) -> Outcome:
 
 def generated(_: Context) -> Outcome:
     """Making the generated files again changes nothing."""
-    before = git("diff"), git("status", "--porcelain")
+    before = uncommitted()
     outcome = Outcome([])
     for target in GENERATORS:
         outcome += program("make", "-s", target)
-    if (git("diff"), git("status", "--porcelain")) != before:
-        lines = git("status", "--porcelain").splitlines()
-        outcome += Outcome([f"written anew: {line}" for line in lines])
-    return outcome
+    after = uncommitted()
+    changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    return outcome + Outcome([f"written anew: {name}" for name in sorted(changed)])
+
+
+def uncommitted() -> dict[str, str]:
+    """Return a hash of the content of each file that differs from the commit."""
+    names = git("ls-files", "--modified", "--others", "--exclude-standard").splitlines()
+    paths = {name: ROOT / name for name in names}
+    return {
+        name: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "gone"
+        for name, path in paths.items()
+    }
 
 
 def documentation(_: Context) -> Outcome:
