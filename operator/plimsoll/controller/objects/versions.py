@@ -8,8 +8,8 @@ hashes, never changes again (``tests/data/templates`` holds a golden template of
 
 | version | since | what it brought |
 |---|---|---|
-| 1 | 0.1.0 | (no annotation) tokens, sequences, context and prefill; a guard that reports only |
-| 2 | 0.2.0 | all numbers of an engine, also in its environment; a guard that refuses; InPod |
+| 1 | before 0.1.0 | (no annotation) tokens, sequences, context and prefill; a guard that reports only |
+| 2 | 0.1.0 | all numbers of an engine, also in its environment; a guard that refuses; InPod |
 """
 
 from __future__ import annotations
