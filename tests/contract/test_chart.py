@@ -243,6 +243,9 @@ def test_from_the_manifests_to_helm(helm: Helm, cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", "-f", MANIFESTS / "install.yaml")
     said = refusal(helm, "plimsoll", OURS, {})
     assert "cannot be imported into the current release" in said
+    beside = {"watch.namespaces": ["team-a"], "crds.enabled": False, "rbac.aggregate": False}
+    said = refusal(helm, "beside", "ops", beside)
+    assert "an operator that Helm did not install (manifests/install.yaml) already runs" in said
     flags = ["--take-ownership"] + (["--force-conflicts"] if helm.program.name == "helm4" else [])
     helm("install", "plimsoll", CHART, *flags)
     for replicas in (2, 1):

@@ -22,8 +22,12 @@ nothing is found; nor is what no release owns: of that Helm itself speaks. Clust
 {{- end -}}
 {{- $namespaced := .Values.watch.namespaces -}}
 {{- if or (not $namespaced) .Values.crds.enabled .Values.rbac.aggregate .Values.rbac.nodes -}}
-{{- with include "plimsoll.otherOwner" (list . (lookup $rbac "ClusterRole" "" "plimsoll-operator")) -}}
+{{- $everywhere := lookup $rbac "ClusterRole" "" "plimsoll-operator" -}}
+{{- with include "plimsoll.otherOwner" (list . $everywhere) -}}
 {{- fail (printf "%s already runs the servers of all namespaces; two operators would undo each other's work. Upgrade that release, or give it watch.namespaces first." .) -}}
+{{- end -}}
+{{- if and $namespaced $everywhere (not (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $everywhere)) -}}
+{{- fail "an operator that Helm did not install (manifests/install.yaml) already runs the servers of all namespaces; two operators would undo each other's work. Delete it first, or take it over: see the chart's README." -}}
 {{- end -}}
 {{- end -}}
 {{- if $namespaced -}}
