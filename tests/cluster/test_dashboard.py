@@ -33,9 +33,8 @@ def told(prometheus: Prometheus, tenant: Tenant, metric: str) -> float | None:
     return prometheus.value(f'{metric}{{namespace="{tenant.namespace}",name="smollm2"}}')
 
 
-def test_every_panel_has_data_and_every_rule_evaluates(
-    world: World, tenant: Tenant, tmp_path: Path
-) -> None:
+def test_dashboard(world: World, tenant: Tenant, tmp_path: Path) -> None:
+    """Every panel has data, and every rule evaluates."""
     pod = operator_pod(world)
     with running(tmp_path, f"{pod['ip']}:8080", SPACE, pod["pod"]) as prometheus:
         began = time.time()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.monitoring.panels import Target, legend, targets
@@ -54,7 +55,7 @@ WIDTH, MARGIN, GAP = 1200, 20, 12
 TILE_HEIGHT, GRAPH_WIDTH, GRAPH_HEIGHT = 66, 378.67, 196
 PLOT_LEFT, PLOT_TOP, PLOT_BOTTOM = 54, 30, 46
 MOST_POINTS = 150
-MOST_NAMES = 4
+MOST_NAMES = 8
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _BINARY = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
@@ -177,14 +178,15 @@ def _graph(
 
     for index, (curve, below) in reversed(list(enumerate(layers))):
         colour = COLOURS[index % len(COLOURS)]
-        line = " ".join(map(at, curve.points))
         if below is not None:
-            area = f"{line} {' '.join(map(at, reversed(below)))}"
+            area = " ".join(map(at, (*curve.points, *reversed(below))))
             parts.append(f'<polygon points="{area}" fill="{colour}" fill-opacity=".35"/>\n')
-        parts.append(
-            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6" '
-            'stroke-linejoin="round"/>\n'
-        )
+        for part in _parts(curve.points):
+            line = " ".join(map(at, part))
+            parts.append(
+                f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6" '
+                'stroke-linejoin="round"/>\n'
+            )
     parts.append(_names(box, [c.name for c in shown], len(curves) - len(shown)))
     return "".join(parts)
 
@@ -192,15 +194,27 @@ def _graph(
 def _stacked(
     curves: Sequence[Curve],
 ) -> list[tuple[Curve, tuple[tuple[float, float], ...] | None]]:
-    """Each curve on top of those before it, with the line below it."""
-    heights: dict[float, float] = {}
+    """Each curve on top of those before it, with the line below it; where it has no number, 0."""
+    times = sorted({t for curve in curves for t, _ in curve.points})
+    below = tuple((t, 0.0) for t in times)
     layers: list[tuple[Curve, tuple[tuple[float, float], ...] | None]] = []
     for curve in curves:
-        below = tuple((t, heights.get(t, 0.0)) for t, _ in curve.points)
-        for t, value in curve.points:
-            heights[t] = heights.get(t, 0.0) + value
-        layers.append((Curve(curve.name, tuple((t, heights[t]) for t, _ in curve.points)), below))
+        values = dict(curve.points)
+        above = tuple((t, height + values.get(t, 0.0)) for t, height in below)
+        layers.append((Curve(curve.name, above), below))
+        below = above
     return layers
+
+
+def _parts(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """A line, broken where it has no numbers."""
+    usual = min((b[0] - a[0] for a, b in pairwise(points)), default=0.0)
+    parts = [[points[0]]]
+    for before, point in pairwise(points):
+        if point[0] - before[0] > 1.5 * usual:
+            parts.append([])
+        parts[-1].append(point)
+    return parts
 
 
 def _grid(plot: Box, most: float, unit: str) -> list[str]:
@@ -252,11 +266,14 @@ def _bars(
 def _names(box: Box, names: Sequence[str], hidden: int, most: int = MOST_NAMES) -> str:
     """The legend: as many names as there is room for."""
     parts, x, y = [], box.x + 12, box.y + box.height - 26
-    shown = list(names[:most])
-    for index, name in enumerate(shown):
-        wide = 18 + 5.6 * len(name)
-        if x + wide > box.x + box.width - 8:
+    shown: list[str] = []
+    for index, name in enumerate(names[:most]):
+        wide = 20 + 5.9 * len(name)
+        if x + wide > box.x + box.width - 70 and index:
+            if y > box.y + box.height - 20:
+                break  # two lines of names are enough
             x, y = box.x + 12, y + 15
+        shown.append(name)
         colour = COLOURS[index % len(COLOURS)]
         parts.append(f'<rect x="{x:.1f}" y="{y - 7:.1f}" width="8" height="8" fill="{colour}"/>\n')
         parts.append(_text(x + 12, y, name, size=10.5))

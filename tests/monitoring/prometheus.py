@@ -121,7 +121,7 @@ def _await(prometheus: Prometheus, process: subprocess.Popen[bytes], log: Path) 
     """Until it has scraped once."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        with suppress(OSError):
+        with suppress(OSError, AssertionError):  # not listening yet, or still reading its log
             if prometheus.value("up") == 1:
                 return
         time.sleep(0.2)

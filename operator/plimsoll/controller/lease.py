@@ -80,7 +80,6 @@ class Lease:
 
     async def acquire(self) -> None:
         """Wait until we are the leader."""
-        self._answered_at = self._clock()
         while not await self._attempt():
             await self._sleep(self._times.retry)
         logger.info("acquired the lease %s/%s as %s", self._namespace, self._name, self._identity)

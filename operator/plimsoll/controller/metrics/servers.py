@@ -93,8 +93,6 @@ def _capacity(server: Server) -> Mapping[str, Any]:
 
 def _number(value: object) -> float | None:
     """A number of the status, which others may have written; anything else is none."""
-    if isinstance(value, bool):
-        return None
     if isinstance(value, int | float):
         return float(value)
     try:
