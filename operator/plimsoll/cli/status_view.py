@@ -186,9 +186,7 @@ def _progress(answer: Mapping[str, Any]) -> str:
     return f"[{'=' * done}{'>' if done < _WIDTH else ''}".ljust(_WIDTH + 1)[: _WIDTH + 1] + "]"
 
 
-def _step_lines(
-    step: Mapping[str, Any], style: Style, width: int, *, again: bool
-) -> Iterator[str]:
+def _step_lines(step: Mapping[str, Any], style: Style, width: int, *, again: bool) -> Iterator[str]:
     mark = style.paint(_MARKS[step["state"]], _TONES[step["state"]])
     head = f"{step['type']:<18}{printable(step['reason'] or ''):<22}"
     plain = f"{mark} {head}".rstrip()

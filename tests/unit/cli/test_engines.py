@@ -25,13 +25,16 @@ def props(slots: int, context: int) -> str:
     return json.dumps({"total_slots": slots, "default_generation_settings": {"n_ctx": context}})
 
 
-def slots(*busy: bool) -> str:
-    return json.dumps([{"id": 0, "n_ctx": 8192, "is_processing": word} for word in busy])
+def slots(busy: str) -> str:
+    """A slot for each digit; 1 is processing."""
+    return json.dumps([{"id": 0, "n_ctx": 8192, "is_processing": word == "1"} for word in busy])
 
 
 def gauges(**rows: float) -> str:
     labels = '{engine="0",model_name="x"}'
-    lines = [f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}\n" for name, value in rows.items()]
+    lines = [
+        f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}\n" for name, value in rows.items()
+    ]
     return "".join(lines)
 
 
@@ -100,9 +103,7 @@ def test_pods_that_are_not_ready_are_not_asked(kubectl: FakeKubectl, plimsoll: A
     assert not any("--raw" in call for call in kubectl.calls())
 
 
-def test_a_missing_right_is_said_and_not_taken_for_silence(
-    one: FakeKubectl, plimsoll: Any
-) -> None:
+def test_a_missing_right_is_said_and_not_taken_for_silence(one: FakeKubectl, plimsoll: Any) -> None:
     refusal = (
         'Error from server (Forbidden): pods "x" is forbidden: User "u" cannot get resource "pods/proxy" in API group '
         '"" in the namespace "demo"'
@@ -117,7 +118,7 @@ def test_a_missing_right_is_said_and_not_taken_for_silence(
 def test_top(kubectl: FakeKubectl, plimsoll: Any) -> None:
     kubectl.answers("pods", out={"items": [*pods("smollm2"), *pods("chat-vllm")]})
     kubectl.answers("--output=json", out={"items": [server(), server("chat-vllm")]})
-    kubectl.answers(f"{PROXY}/slots", out=slots(True, False, True))
+    kubectl.answers(f"{PROXY}/slots", out=slots("101"))
     kubectl.answers(f"{PROXY}/metrics", err="Error from server (InternalError): 501")
     rows = gauges(kv_cache_usage_perc=0.93, num_requests_running=5, num_requests_waiting=2)
     kubectl.answers(VLLM_METRICS, out=rows)
@@ -182,18 +183,22 @@ def test_every_engine_has_a_row() -> None:
             {"/prometheus/metrics": 'trtllm_kv_cache_utilization{model="a"} 1.2e-01\n'},
             Usage(None, 0.12, basis=HELD),
         ),
-        ("LlamaCpp", {"/slots": slots(False, True)}, Usage(8192, 0.5, 1, None, SLOTS)),
+        ("LlamaCpp", {"/slots": slots("01")}, Usage(8192, 0.5, 1, None, SLOTS)),
         (
             "LlamaCpp",  # an older build with its own gauges: they mean tokens held, and win
             {
                 "/metrics": "llamacpp:kv_cache_usage_ratio 0.25\nllamacpp:kv_cache_tokens 100\n",
-                "/slots": slots(True, True),
+                "/slots": slots("11"),
             },
             Usage(100, 0.25, 2, None, HELD),
         ),
         ("LlamaCpp", {"/slots": '[{"n_ctx": "x"}]'}, Usage()),
         ("LlamaCpp", {"/slots": "[]"}, Usage()),
-        ("VLLM", {"/metrics": "vllm:kv_cache_usage_perc NaN\nvllm:kv_cache_usage_perc -1\n"}, Usage()),
+        (
+            "VLLM",
+            {"/metrics": "vllm:kv_cache_usage_perc NaN\nvllm:kv_cache_usage_perc -1\n"},
+            Usage(),
+        ),
         ("VLLM", {"/metrics": gauges(kv_cache_usage_perc=7)}, Usage(None, 1.0, basis=HELD)),
         ("LightLLM", {"/token_load": "[" * 100_000}, Usage()),
         ("Unknown", {"/metrics": "a 1"}, Usage()),

@@ -83,8 +83,19 @@ def test_extra_is_told_apart() -> None:
 
 def test_classes_and_a_number_of_the_users() -> None:
     raw = server()
-    kinds = [{"product": "A", "maxTotalTokenNum": 100_000, "kvCacheBytes": 1 << 30, "pods": 2, "ready": 1}]
-    raw["status"] |= {"classes": kinds, "capacity": {"maxTotalTokenNum": 5, "source": "UserProvided"}}
+    kinds = [
+        {
+            "product": "A",
+            "maxTotalTokenNum": 100_000,
+            "kvCacheBytes": 1 << 30,
+            "pods": 2,
+            "ready": 1,
+        }
+    ]
+    raw["status"] |= {
+        "classes": kinds,
+        "capacity": {"maxTotalTokenNum": 5, "source": "UserProvided"},
+    }
     lines = "\n".join(text(document(raw, (), ()), Style()))
     assert "given by the resource, not measured" in lines
     assert "A     100,000   1.00 GiB      2       1" in lines

@@ -32,7 +32,9 @@ def test_a_wrong_name_lists_those_that_exist(kubectl: FakeKubectl, plimsoll: Any
     kubectl.answers("get", SERVERS, out={"items": [server(), server("chat-vllm")]})
     outcome = plimsoll("explain", "smolm", "-n", "demo", "-o", "json")
     assert outcome.code == 2
-    assert "no InferenceServer 'smolm' in namespace demo; there are smollm2, chat-vllm" in outcome.err
+    assert (
+        "no InferenceServer 'smolm' in namespace demo; there are smollm2, chat-vllm" in outcome.err
+    )
     document = outcome.json()
     assert document["schema"] == "plimsoll.dev/explain.v1"
     assert document["error"]["reason"] == "ServerNotFound"
@@ -60,22 +62,28 @@ def test_without_kubectl_it_says_where_to_get_it(
             "helm install plimsoll",
         ),
         (
-            'Error from server (Forbidden): pods "a" is forbidden: User "u" cannot get resource "pods/proxy" in API '
-            'group "" in the namespace "n"',
+            (
+                'Error from server (Forbidden): pods "a" is forbidden: User "u" cannot get resource "pods/proxy" '
+                'in API group "" in the namespace "n"'
+            ),
             5,
             "Forbidden",
             "you may not get pods/proxy; ask for a Role with verbs [get] on resources [pods/proxy]",
         ),
         (
-            'Error from server (Forbidden): x is forbidden: User "u" cannot list resource "inferenceservers" in API '
-            'group "plimsoll.dev" at the cluster scope',
+            (
+                'Error from server (Forbidden): x is forbidden: User "u" cannot list resource "inferenceservers" '
+                'in API group "plimsoll.dev" at the cluster scope'
+            ),
             5,
             "Forbidden",
             "you may not list inferenceservers.plimsoll.dev",
         ),
         (
-            "E1203 05:15:33.032437 1 memcache.go:381] noise\nThe connection to the server localhost:8080 was refused - "
-            "did you specify the right host or port?",
+            (
+                "E1203 05:15:33.032437 1 memcache.go:381] noise\nThe connection to the server localhost:8080 was refused "
+                "- did you specify the right host or port?"
+            ),
             5,
             "ClusterUnreachable",
             "kubectl config current-context",
