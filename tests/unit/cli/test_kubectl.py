@@ -81,8 +81,8 @@ def test_without_kubectl_it_says_where_to_get_it(
         ),
         (
             (
-                "E1203 05:15:33.032437 1 memcache.go:381] noise\nThe connection to the server localhost:8080 was refused "
-                "- did you specify the right host or port?"
+                "E1203 05:15:33.032437 1 memcache.go:381] noise\nThe connection to the server localhost:8080 was "
+                "refused - did you specify the right host or port?"
             ),
             5,
             "ClusterUnreachable",
