@@ -12,12 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.monitoring.panels import Target, legend, targets
+from tests.monitoring.prometheus import Series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.monitoring.prometheus import Prometheus, Series
+    from tests.monitoring.prometheus import Prometheus
 
 CAPTION = (
     "Drawn from the answers of a real Prometheus to the dashboard's own queries, while the operator "
@@ -54,11 +55,14 @@ INK, FAINT, PAPER, CARD, LINE = "#1f2933", "#667684", "#f3f5f7", "#ffffff", "#dd
 WIDTH, MARGIN, GAP = 1200, 20, 12
 TILE_HEIGHT, GRAPH_WIDTH, GRAPH_HEIGHT = 66, 378.67, 196
 PLOT_LEFT, PLOT_TOP, PLOT_BOTTOM = 54, 30, 46
-MOST_POINTS = 150
+MOST_POINTS = 120
 MOST_NAMES = 8
 
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _BINARY = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+
+
+Answer = tuple[Target, list[Series]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +93,29 @@ def write(file: Path, prometheus: Prometheus, start: float, end: float) -> None:
         end: Unix time at the right.
     """
     step = max(1.0, (end - start) / MOST_POINTS)
-    asked: dict[tuple[str, str], list[tuple[Target, list[Series]]]] = {}
-    for target in targets():
-        found = prometheus.series(target.expression, start, end, step)
-        asked.setdefault((target.row, target.panel), []).append((target, found))
+    answers = [(t, prometheus.series(t.expression, start, end, step)) for t in targets()]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(draw(asked, start, end))
+    file.write_text(draw(answers, start, end))
 
 
-def draw(
-    asked: dict[tuple[str, str], list[tuple[Target, list[Series]]]], start: float, end: float
-) -> str:
+def draw(answers: Sequence[Answer], start: float, end: float) -> str:
     """The SVG; the same answers make the same picture."""
+
+    def of(row: str, title: str, kinds: frozenset[str]) -> list[Answer]:
+        return [
+            (target, found)
+            for target, found in answers
+            if (target.row, target.panel) == (row, title) and target.kind in kinds
+        ]
+
     top = 64.0
     parts = []
     width = (WIDTH - 2 * MARGIN - GAP * (len(TILES) - 1)) / len(TILES)
     for number, title in enumerate(TILES):
         box = Box(MARGIN + number * (width + GAP), top, width, TILE_HEIGHT)
-        parts.append(_tile(box, title, asked["Fleet", title]))
+        parts.append(_tile(box, title, of("Fleet", title, frozenset({"stat"}))))
     top += TILE_HEIGHT + GAP
-    for number, key in enumerate(GRAPHS):
+    for number, (section, title) in enumerate(GRAPHS):
         row, column = divmod(number, 3)
         box = Box(
             MARGIN + column * (GRAPH_WIDTH + GAP),
@@ -116,8 +123,9 @@ def draw(
             GRAPH_WIDTH,
             GRAPH_HEIGHT,
         )
-        kind = asked[key][0][0].kind
-        parts.append((_bars if kind == "bargauge" else _graph)(box, key[1], asked[key], start, end))
+        mine = of(section, title, frozenset({"timeseries", "bargauge"}))
+        kind = mine[0][0].kind
+        parts.append((_bars if kind == "bargauge" else _graph)(box, title, mine, start, end))
     height = top + math.ceil(len(GRAPHS) / 3) * (GRAPH_HEIGHT + GAP) + 22
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
@@ -130,7 +138,7 @@ def draw(
     return head + "".join(parts) + foot + "</svg>\n"
 
 
-def _tile(box: Box, title: str, answers: Sequence[tuple[Target, list[Series]]]) -> str:
+def _tile(box: Box, title: str, answers: Sequence[Answer]) -> str:
     values = [series.points[-1][1] for _, found in answers for series in found[:1]]
     unit = answers[0][0].unit
     said = " / ".join(number(value, unit) for value in values) or "none"
@@ -141,7 +149,7 @@ def _tile(box: Box, title: str, answers: Sequence[tuple[Target, list[Series]]]) 
     )
 
 
-def _curves(answers: Sequence[tuple[Target, list[Series]]]) -> list[Curve]:
+def _curves(answers: Sequence[Answer]) -> list[Curve]:
     """By name; those that are always 0 come last, because they say least."""
     curves = [
         Curve(legend(target.legend, series.labels) or target.panel, series.points)
@@ -154,7 +162,7 @@ def _curves(answers: Sequence[tuple[Target, list[Series]]]) -> list[Curve]:
 def _graph(
     box: Box,
     title: str,
-    answers: Sequence[tuple[Target, list[Series]]],
+    answers: Sequence[Answer],
     start: float,
     end: float,
 ) -> str:
@@ -167,7 +175,7 @@ def _graph(
         box.height - PLOT_TOP - PLOT_BOTTOM,
     )
     layers = _stacked(shown) if title in STACKED else [(c, None) for c in shown]
-    most = _ceiling(max((v for c, _ in layers for _, v in c.points), default=1.0))
+    most = _ceiling(max((v for c, _ in layers for _, v in c.points), default=1.0), unit)
     parts = [_card(box), _text(box.x + 12, box.y + 20, title, size=12.5, weight=600)]
     parts += _grid(plot, most, unit)
 
@@ -233,7 +241,7 @@ def _grid(plot: Box, most: float, unit: str) -> list[str]:
 def _bars(
     box: Box,
     title: str,
-    answers: Sequence[tuple[Target, list[Series]]],
+    answers: Sequence[Answer],
     _start: float,
     _end: float,
 ) -> str:
@@ -307,11 +315,12 @@ def _text(
     return f"<text {where} {look}>{escape(words)}</text>\n"
 
 
-def _ceiling(value: float) -> float:
+def _ceiling(value: float, unit: str) -> float:
     """The next round number, so that the axis has readable ones."""
     if value <= 0:
         return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
+    size = next(size for size, _ in _BINARY if value >= size) if unit == "bytes" else 1.0
+    power = size * 10.0 ** math.floor(math.log10(value / size))
     return next(power * step for step in (1, 2, 2.5, 5, 10) if value <= power * step * 1.0000001)
 
 
