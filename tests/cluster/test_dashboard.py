@@ -6,14 +6,18 @@ With PLIMSOLL_DASHBOARD_OUT the story is longer, and a picture of what was scrap
 from __future__ import annotations
 
 import os
+import re
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plimsoll.controller.metrics import Metrics
 from tests.cluster.world import NODE_A, NODE_B, Tenant, World, wait
 from tests.monitoring import picture
 from tests.monitoring.panels import targets
 from tests.monitoring.prometheus import Prometheus, running
+from tests.monitoring.promtool import promtool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +30,13 @@ def operator_pod(world: World) -> dict[str, str]:
     """Name and address of the operator."""
     (pod,) = world.rest.items(f"/api/v1/namespaces/{SPACE}/pods", labelSelector=OPERATOR)
     return {"pod": pod["metadata"]["name"], "ip": pod["status"]["podIP"]}
+
+
+def fetched(pod: dict[str, str], path: str) -> str:
+    """What the operator answers itself."""
+    with urllib.request.urlopen(f"http://{pod['ip']}:8080{path}", timeout=10) as response:
+        body: bytes = response.read()
+    return body.decode()
 
 
 def told(prometheus: Prometheus, tenant: Tenant, metric: str) -> float | None:
@@ -77,6 +88,11 @@ def test_dashboard(world: World, tenant: Tenant, tmp_path: Path) -> None:
         assert prometheus.value("plimsoll_leader") == prometheus.value("plimsoll_ready") == 1
         assert 1 < (prometheus.value("process_resident_memory_bytes") or 0) / 2**20 < 200
         assert list(unhealthy(prometheus)) == []
+        assert fetched(pod, "/readyz") == fetched(pod, "/livez") == "ok: leading\n"
+        text = fetched(pod, "/metrics")
+        assert promtool("check", "metrics", text=text) == ""
+        documented = {family.name for family in Metrics().registry}
+        assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == documented
         if out:
             picture.write(Path(out), prometheus, began, ended)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 import yaml
 
 from plimsoll.controller.metrics import Metrics
-from tests.cluster_kit.gotools import go_tool
 from tests.monitoring.exposition import full, names_of
 from tests.monitoring.promql import metrics_in
+from tests.monitoring.promtool import promtool
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts" / "plimsoll" / "files" / "rules.yaml"
@@ -22,19 +21,6 @@ GROUPS = yaml.safe_load(RULES.read_text())["groups"]
 ALL_RULES: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in ALL_RULES if "alert" in rule}
 RECORDS = {rule["record"] for rule in ALL_RULES if "record" in rule}
-
-
-def promtool(*arguments: str, text: str | None = None) -> str:
-    """Run it; its output where it fails is the test's."""
-    done = subprocess.run(
-        [go_tool("promtool"), *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_the_rules_are_sound() -> None:
