@@ -20,13 +20,14 @@ from tests.unit.controller.builders import (
     REPORT,
     TOKENS,
     body,
+    ended,
     message,
     server,
     server_pod,
     stored,
 )
 from tests.unit.controller.inpod_worlds import edited, known, measuring
-from tests.unit.controller.plan_worlds import conditions, converged, text
+from tests.unit.controller.plan_worlds import conditions, converged, sizing, text
 
 if TYPE_CHECKING:
     from plimsoll.controller.observed import Observed
@@ -174,3 +175,20 @@ def test_another_number_of_the_users_begins_anew() -> None:
     assert found is None
     assert not {"engineReportedTokens", "driftPercent"} & capacity.keys()
     assert capacity["maxTotalTokenNum"] == 2000
+
+
+def test_servers_that_wait_for_another_number_are_not_held_to_it() -> None:
+    """While a rollout is paused the pods of the template that runs carry the number before."""
+    wanted = {"mode": "Fixed", "maxTotalTokenNum": 2 * TOKENS}
+    world = edited(converged(), rollout={"paused": True}, sizing=wanted)
+    condition, capacity = verified(told(world, TOKENS))
+    assert (condition, capacity["maxTotalTokenNum"]) == (None, 2 * TOKENS)
+
+
+def test_a_number_that_was_just_measured_is_not_held_against_the_servers_before_it() -> None:
+    """It is in the status a pass before it is in the template."""
+    spec: dict[str, Any] = {"sizing": {"extraReserve": "1Gi"}}
+    world = replace(edited(converged(), **spec), sizing_pods=(ended(sizing(**spec)),))
+    assert plan(world, CONTEXT, NOW).actions == ()  # persisted, and nothing else is written yet
+    condition, _ = verified(told(world, TOKENS // 2))
+    assert condition is None

@@ -75,9 +75,12 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the engines say about the number; None while none was asked."""
+        """What the engines say about the number; None while none was asked.
+
+        Without a template of this number the pods that run carry another, and would be called wrong.
+        """
         server, capacity = self.observed.server, self.sizing.capacity
-        if server is None or capacity is None:
+        if server is None or capacity is None or self.rollout.template is None:
             return None
         return verify(self.observed, server, capacity, self.rollout.pods)
 
