@@ -38,9 +38,11 @@ def _verb(words: list[str]) -> str:
     return next((word for word in words if word in READING | CHANGING), "")
 
 
+# The plugin's page holds screens of another cluster.
 COMMANDS = [
     (page, line)
     for page, line in shown("kubectl")
+    if page != "docs/cli.md"
     if _verb(_words(line)) and not {"-w", "──>", "plimsoll-system", "namespace"} & set(_words(line))
 ]
 
