@@ -99,7 +99,7 @@ def running(tenant: Tenant) -> dict[str, Any]:
 
 def _restarts(pod: Mapping[str, Any]) -> dict[str, int]:
     status = pod["status"]
-    every = [*status.get("initContainerStatuses", []), *status["containerStatuses"]]
+    every = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     return {c["name"]: c["restartCount"] for c in every}
 
 
