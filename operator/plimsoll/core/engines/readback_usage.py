@@ -5,7 +5,7 @@ prefix cache keeps count as free), ``RESERVED`` is what the running batch may gr
 whole slots of running requests. Where an engine tells nothing, there is no number.
 
 Source: the research on engines, sections 1.7, 2.7, 3.7, 4 and 5; llama.cpp's server, tools/server/README.md
-(its gauges ``llamacpp:kv_cache_*`` were taken out in 2025, and /metrics answers only with --metrics).
+(newer builds have no gauges ``llamacpp:kv_cache_*``, and /metrics answers only with --metrics).
 """
 
 from __future__ import annotations
