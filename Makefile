@@ -84,6 +84,8 @@ metrics-page: setup ## write docs/metrics.md anew
 dashboard: setup ## write the chart's dashboard anew
 	@$(PY) -m tools.dashboard
 dashboard-picture: prerequisites ## docs/img/dashboard.svg from a real Prometheus on the real cluster
+	@$(PY) -m tests.cluster_kit.images --quiet
+	@$(PY) -m tests.cluster_kit.gotools --quiet promtool prometheus
 	PLIMSOLL_DASHBOARD_OUT=docs/img/dashboard.svg $(PY) -m pytest tests/cluster/test_dashboard.py $(PYTEST_ARGS)
 
 reference: setup ## write the generated pages of docs/reference anew

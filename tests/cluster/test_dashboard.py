@@ -12,8 +12,13 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from plimsoll.controller.metrics import Metrics
 from tests.cluster.world import NODE_A, NODE_B, Tenant, World, wait
+from tests.cluster_kit.fixtures import outside
+from tests.cluster_kit.gotools import go_tool
+from tests.cluster_kit.progress import Progress
 from tests.monitoring import picture
 from tests.monitoring.panels import targets
 from tests.monitoring.prometheus import Prometheus, running
@@ -26,9 +31,18 @@ OPERATOR = "app.kubernetes.io/component=operator"
 SPACE = "plimsoll-system"
 
 
+@pytest.fixture(scope="module")
+def program(pytestconfig: pytest.Config) -> Path:
+    """Prometheus; with a cold cache it is built here, and promtool with it."""
+    with outside(pytestconfig):
+        go_tool("promtool", Progress())
+        return go_tool("prometheus", Progress())
+
+
 def operator_pod(world: World) -> dict[str, str]:
     """Name and address of the operator."""
-    (pod,) = world.rest.items(f"/api/v1/namespaces/{SPACE}/pods", labelSelector=OPERATOR)
+    found = world.rest.items(f"/api/v1/namespaces/{SPACE}/pods", labelSelector=OPERATOR)
+    (pod,) = (pod for pod in found if "deletionTimestamp" not in pod["metadata"])
     return {"pod": pod["metadata"]["name"], "ip": pod["status"]["podIP"]}
 
 
@@ -44,10 +58,11 @@ def told(prometheus: Prometheus, tenant: Tenant, metric: str) -> float | None:
     return prometheus.value(f'{metric}{{namespace="{tenant.namespace}",name="smollm2"}}')
 
 
-def test_dashboard(world: World, tenant: Tenant, tmp_path: Path) -> None:
+def test_dashboard(world: World, tenant: Tenant, program: Path, tmp_path: Path) -> None:
     """Every panel has data, and every rule evaluates."""
     pod = operator_pod(world)
-    with running(tmp_path, f"{pod['ip']}:8080", SPACE, pod["pod"]) as prometheus:
+    address = f"{pod['ip']}:8080"
+    with running(program, tmp_path, address, namespace=SPACE, pod=pod["pod"]) as prometheus:
         began = time.time()
         before = {
             name: prometheus.value(name) or 0.0

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.cluster_kit.gotools import go_tool
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -70,10 +68,13 @@ class Prometheus:
 
 
 @contextmanager
-def running(folder: Path, target: str, namespace: str, pod: str) -> Iterator[Prometheus]:
+def running(
+    program: Path, folder: Path, target: str, *, namespace: str, pod: str
+) -> Iterator[Prometheus]:
     """Start it in the caller's network and stop it afterwards.
 
     Args:
+        program: the binary.
         folder: for its configuration, log and data.
         target: host:port of the operator.
         namespace: of the operator, as a service discovery would tell it.
@@ -96,7 +97,7 @@ def running(folder: Path, target: str, namespace: str, pod: str) -> Iterator[Pro
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))
     command = [
-        str(go_tool("prometheus")),
+        str(program),
         f"--config.file={file}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
