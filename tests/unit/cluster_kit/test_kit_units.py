@@ -6,6 +6,7 @@ import os
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,15 +45,26 @@ replace (
 class _Item:
     """As much of a collected test as the hook looks at."""
 
-    def __init__(self, *markers: str) -> None:
+    def __init__(self, path: str, *markers: str) -> None:
+        self.path = Path("/repository/tests") / path
         self.markers = list(markers)
         self.added: list[str] = []
+        self.groups: list[str] = []
 
     def get_closest_marker(self, name: str) -> str | None:
         return name if name in self.markers else None
 
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
-        self.added.append(mark.kwargs["reason"])
+        if mark.name == "xdist_group":
+            self.groups.append(mark.args[0])
+        else:
+            self.added.append(mark.kwargs["reason"])
+
+
+def _collected(*items: _Item) -> list[_Item]:
+    config = SimpleNamespace(rootpath=Path("/repository"))
+    fixtures.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]  # stand-ins
+    return list(items)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +76,27 @@ def test_cluster_tests_are_skipped_only_where_none_can_run(
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    items = [_Item(), _Item("contract"), _Item("cluster")]
-    fixtures.pytest_collection_modifyitems(items)  # type: ignore[arg-type]  # stand-ins for items
+    items = _collected(
+        _Item("unit/test_a.py"),
+        _Item("contract/test_a.py", "contract"),
+        _Item("cluster/test_a.py", "cluster"),
+    )
     plain, *marked = (item.added for item in items)
     assert plain == []
     for added in marked:
         assert [reason in text for text in added] == [True] if reason else added == []
+
+
+def test_what_shares_a_cluster_is_one_group() -> None:
+    """Wherever it is below tests/cluster: one worker of pytest-xdist runs it, one test after the other."""
+    items = _collected(
+        _Item("unit/cluster/test_a.py"),
+        _Item("chart/test_a.py"),
+        _Item("contract/test_a.py"),
+        _Item("cluster/test_a.py"),
+        _Item("cluster/chart/test_a.py"),
+    )
+    assert [item.groups for item in items] == [[], [], ["cluster"], ["cluster"], ["cluster"]]
 
 
 def _hierarchy(root: Path, files: dict[str, str]) -> Path:
