@@ -63,7 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     and the other worker computes meanwhile.
     """
     for item in items:
-        if not {"unit", "chart", "monitoring", "fuzz"} & set(item.path.relative_to(config.rootpath).parts[:2]):
+        if not {"unit", "chart", "monitoring", "fuzz"} & set(
+            item.path.relative_to(config.rootpath).parts[:2]
+        ):
             item.add_marker(pytest.mark.xdist_group("cluster"))
     reason = unsupported()
     if reason is None:
