@@ -134,10 +134,11 @@ def render(name: str = "lightllm-llama-8b") -> dict[str, Any]:
         max_sequences=pinned.max_sequences,
         context_length=pinned.context_length,
         prefill_tokens=pinned.prefill_tokens,
-        weight_bytes=answer.budget.weights,
+        weight_bytes=answer.budget.weights * server.spec.tensor,
         model_file=server.spec.model.file,
         pin=Pin("nvidia.com/gpu.product", LABELS[card.product]),
         pinned=chosen.to_mapping() if chosen else None,
+        kv_bytes=chosen.kv_cache_bytes if chosen else None,
         gpu={
             "product": card.product,
             "totalBytes": card.nvml_total,
