@@ -44,7 +44,7 @@ test: prerequisites check ## every suite: lint, types, unit, contract, cluster
 	@$(PY) -m tests.cluster_kit.images --quiet
 	@$(PY) -m tests.cluster_kit.gotools --quiet
 	@-$(PY) -m tests.cluster.chart.first
-	$(PY) -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(PY) -m pytest -n 2 $(PYTEST_ARGS)
 
 chart-cluster: prerequisites ## the chart on a real cluster by Helm 4 and Helm 3: install, upgrade, rollback, uninstall (a part is in make test)
 	@$(PY) -m tests.cluster_kit.images --quiet

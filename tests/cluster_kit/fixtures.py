@@ -17,6 +17,7 @@ import pytest
 from .busybox import busybox_image
 from .cache import cache_root
 from .cluster import Cluster
+from .distribution import end_like_ctrl_c, take_down
 from .images import build_images, model_folder
 from .linux import enter_network_namespace
 from .lock import Users
@@ -56,17 +57,8 @@ class _Network:
 _network = _Network() if sys.platform == "linux" else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a cluster where none can run; a cluster that fails to start fails its tests instead.
-
-    With ``-n 2 --dist loadgroup`` all that needs a cluster is one group: it mostly waits for one cluster,
-    and the other worker computes meanwhile.
-    """
-    for item in items:
-        if not {"unit", "chart", "monitoring", "fuzz"} & set(
-            item.path.relative_to(config.rootpath).parts[:2]
-        ):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a cluster where none can run; a cluster that fails to start fails its tests instead."""
     reason = unsupported()
     if reason is None:
         return
@@ -90,14 +82,15 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     yield
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Run with ``-n 2``, end as without."""
+    end_like_ctrl_c(config)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Take down what a worker of pytest-xdist left, which an interrupt gives only seconds to end."""
-    if not config.getoption("numprocesses", None) or os.environ.get("PLIMSOLL_KEEP") == "1":
-        return
-    for name in NAMES.values():
-        with Users(name).leave() as last:
-            if last:
-                Cluster(name, ()).down(wait=True)
+    """Leave nothing behind, unless told to."""
+    if os.environ.get("PLIMSOLL_KEEP") != "1":
+        take_down(config, [*NAMES.values()])
 
 
 @contextmanager

@@ -148,6 +148,41 @@ def test_watched_namespaces_only(
     assert log.count("forbidden") == len(refused)
 
 
+def test_two_operators_take_turns(
+    release: Callable[[str], Release], tenant: Tenant, steps: Steps
+) -> None:
+    """With two replicas an update ends, an eviction of the leader is allowed, and the other one goes on."""
+    plimsoll = release("helm4")
+    two = {"replicas": "2"}
+    with steps("install"):
+        plimsoll.install(values=two)
+    with steps("update"):
+        plimsoll.upgrade(values=two | {"podAnnotations.example\\.com/update": "one"})
+    with steps("a server Ready"):
+        tenant.apply(node=NODE_A)
+        tenant.wait_ready()
+    leader = leads(tenant)
+    rest, pod = tenant.world.rest, f"/api/v1/namespaces/{SPACE}/pods/{leader}"
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": leader, "namespace": SPACE},
+    }
+    rest.call("POST", f"{pod}/eviction", eviction)
+    with steps("another leads"):
+        wait(lambda: leads(tenant) not in {"", leader}, 60, "another leader")
+    with steps("scaled by it"):
+        tenant.apply(node=NODE_A, replicas=2)
+        tenant.wait_ready()
+
+
+def leads(tenant: Tenant) -> str:
+    """The pod that holds the Lease, or nothing."""
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases/plimsoll-operator"
+    found = tenant.world.rest.get(lease) or {"spec": {}}
+    return str(found["spec"].get("holderIdentity") or "").split("_")[0]
+
+
 @pytest.mark.usefixtures("default")
 def test_a_newcomer_needs_five_commands(
     release: Callable[[str], Release], tmp_path: Path, steps: Steps

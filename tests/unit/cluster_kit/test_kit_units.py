@@ -6,12 +6,11 @@ import os
 import sys
 import tarfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.cluster_kit import Cluster, KitError, Node, cgroups, fixtures, network
+from tests.cluster_kit import Cluster, KitError, Node, cgroups, distribution, fixtures, network
 from tests.cluster_kit.__main__ import parser
 from tests.cluster_kit.build import linker_flags, staging_go_mod
 from tests.cluster_kit.cache import cache_root
@@ -49,21 +48,16 @@ class _Item:
         self.path = Path("/repository/tests") / path
         self.markers = list(markers)
         self.added: list[str] = []
-        self.groups: list[str] = []
 
     def get_closest_marker(self, name: str) -> str | None:
         return name if name in self.markers else None
 
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
-        if mark.name == "xdist_group":
-            self.groups.append(mark.args[0])
-        else:
-            self.added.append(mark.kwargs["reason"])
+        self.added.append(mark.kwargs["reason"])
 
 
 def _collected(*items: _Item) -> list[_Item]:
-    config = SimpleNamespace(rootpath=Path("/repository"))
-    fixtures.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]  # stand-ins
+    fixtures.pytest_collection_modifyitems(items)  # type: ignore[arg-type]  # stand-ins
     return list(items)
 
 
@@ -89,14 +83,10 @@ def test_cluster_tests_are_skipped_only_where_none_can_run(
 
 def test_what_shares_a_cluster_is_one_group() -> None:
     """Wherever it is below tests/cluster: one worker of pytest-xdist runs it, one test after the other."""
-    items = _collected(
-        _Item("unit/cluster/test_a.py"),
-        _Item("chart/test_a.py"),
-        _Item("contract/test_a.py"),
-        _Item("cluster/test_a.py"),
-        _Item("cluster/chart/test_a.py"),
-    )
-    assert [item.groups for item in items] == [[], [], ["cluster"], ["cluster"], ["cluster"]]
+    alone = ["tests/unit/cluster/test_a.py::test_a", "tests/chart/test_a.py::test_a[1]"]
+    assert [distribution.scope(nodeid) for nodeid in alone] == alone
+    for folder in ("contract", "cluster", "cluster/chart", "cluster/behaviour"):
+        assert distribution.scope(f"tests/{folder}/test_a.py::test_a") == "cluster"
 
 
 def _hierarchy(root: Path, files: dict[str, str]) -> Path:
