@@ -34,6 +34,10 @@ IMAGES = ("operator", "sizer")
 MANIFEST = "manifest.json"
 
 
+class NoHistoryError(KitError):
+    """The tree has no history, as an unpacked release or a shallow clone; the sentence says what to do."""
+
+
 @dataclass(frozen=True)
 class FirstRelease:
     """What was released first.
@@ -53,16 +57,17 @@ def first_commit(repository: Path) -> str:
     """Return the full hash of the oldest commit with a chart.
 
     Raises:
-        KitError: the clone has no history, or not that far; the sentence says what to do.
+        NoHistoryError: no git clone, or a shallow one.
+        KitError: no commit has a chart.
     """
     try:
         shallow = _git(repository, "rev-parse", "--is-shallow-repository")
     except KitError as error:
-        raise KitError(
+        raise NoHistoryError(
             f"the upgrade test needs the first commit with {CHART}, and {repository} is no git clone: {error}"
         ) from error
     if shallow != "false":
-        raise KitError(
+        raise NoHistoryError(
             f"the upgrade test needs the first commit with {CHART}, and this clone is shallow: git fetch --unshallow"
         )
     added = _git(
@@ -143,8 +148,10 @@ def main() -> int:
 
 
 def _git(repository: Path, *arguments: str) -> str:
+    # A checkout may belong to another user than root, who runs this.
+    safe = ["-c", f"safe.directory={repository}"]
     done = subprocess.run(
-        ["git", "-C", str(repository), *arguments],
+        ["git", *safe, "-C", str(repository), *arguments],
         capture_output=True,
         text=True,
         check=False,

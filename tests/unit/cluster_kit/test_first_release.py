@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.chart.first import CHART, first_commit, rename_image
+from tests.cluster.chart.first import CHART, NoHistoryError, first_commit, rename_image
 from tests.cluster_kit.errors import KitError
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ def test_a_shallow_clone_is_refused(history: Path, tmp_path: Path) -> None:
     commit(history, f"{CHART}/Chart.yaml", "version: 0.1.0")
     commit(history, f"{CHART}/Chart.yaml", "version: 0.2.0")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{history}", "shallow")
-    with pytest.raises(KitError, match=r"this clone is shallow: git fetch --unshallow"):
+    with pytest.raises(NoHistoryError, match=r"this clone is shallow: git fetch --unshallow"):
         first_commit(tmp_path / "shallow")
 
 
 def test_an_unpacked_release_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KitError, match=r"is no git clone: .*not a git repository"):
+    with pytest.raises(NoHistoryError, match=r"is no git clone: .*not a git repository"):
         first_commit(tmp_path)
 
 
