@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from . import command
 from .cluster import Cluster
 from .lock import Users
 
@@ -37,12 +38,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 def end_like_ctrl_c(config: pytest.Config) -> None:
     """Let a stopped CI job or a closed terminal end the workers, and what they started, like Ctrl-C."""
     if config.getoption("numprocesses", None):
-        for number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-            signal.SIGHUP,
-        ):  # a background job ignores SIGINT
-            signal.signal(number, signal.default_int_handler)
+        command.end_like_ctrl_c(signal.SIGHUP)
 
 
 def take_down(config: pytest.Config, names: list[str]) -> None:

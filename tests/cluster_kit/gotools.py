@@ -9,7 +9,6 @@ import hashlib
 import re
 import resource
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .cache import Log, build_lock, cache_root
+from .command import exit_code
 from .errors import KitError
 from .golang import go
 from .images.host import finished, sweep
@@ -159,21 +159,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROGRAMS)}")
     parser.add_argument("--quiet", action="store_true", help="do not print where they are")
     given = parser.parse_args(argv)
-    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs start with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
     log = Progress()
-    try:
+
+    def build() -> None:
         for name in given.names or PROGRAMS:
             path = go_tool(name, log)
             if not given.quiet:
                 print(path)
-    except KitError as error:
-        log(f"gotools: {error}")
-        return 1
-    except KeyboardInterrupt:
-        log("interrupted")
-        return 130
-    return 0
+
+    return exit_code(build, log, "gotools: ")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ One apt-get for everything that is missing, nothing at all when nothing is. None
 """
 
 import os
-import signal
 import sys
 
+from .command import exit_code
 from .debian import PREREQUISITES, present
 from .errors import KitError
 from .images.host import PROGRAMS, install_packages
@@ -28,18 +28,8 @@ def install(log: Progress) -> None:
 
 def main() -> int:
     """Return 0, or 1 with one line that says what is missing, or 130 when interrupted."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs start with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
     log = Progress()
-    try:
-        install(log)
-    except KitError as error:
-        log(str(error))
-        return 1
-    except KeyboardInterrupt:
-        log("interrupted")
-        return 130
-    return 0
+    return exit_code(lambda: install(log), log)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from plimsoll.cli.kubectl import ClusterError, Kubectl
 from plimsoll.core.drift import INFO, LOG, METRICS, PodReading
@@ -14,7 +14,9 @@ from plimsoll.core.engines.readback_usage import USAGE, Usage, read_usage
 from plimsoll.core.errors import PlimsollError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+T = TypeVar("T")
 
 SERVER_LABEL: Final = "plimsoll.dev/server"
 AT_ONCE: Final = 8
@@ -67,10 +69,15 @@ def usages(kubectl: Kubectl, found: Iterable[Target]) -> dict[str, Usage]:
     Raises:
         ClusterError: no pod may be asked.
     """
+    return _each(found, lambda target: _usage(kubectl, target))
+
+
+def _each(found: Iterable[Target], ask: Callable[[Target], T]) -> dict[str, T]:
+    """Ask the pods that are ready, a few at once; the answers by the pod's UID."""
     ready = [target for target in found if target.ready]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        told = pool.map(lambda target: _usage(kubectl, target), ready)
-        return {target.uid: usage for target, usage in zip(ready, told, strict=True)}
+        told = pool.map(ask, ready)
+        return {target.uid: answer for target, answer in zip(ready, told, strict=True)}
 
 
 def _usage(kubectl: Kubectl, target: Target) -> Usage:
@@ -88,10 +95,7 @@ def readings(kubectl: Kubectl, found: Iterable[Target]) -> dict[str, PodReading]
     Raises:
         ClusterError: no pod may be asked.
     """
-    ready = [target for target in found if target.ready]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        told = pool.map(lambda target: _reading(kubectl, target), ready)
-        return {target.uid: reading for target, reading in zip(ready, told, strict=True)}
+    return _each(found, lambda target: _reading(kubectl, target))
 
 
 def _reading(kubectl: Kubectl, target: Target) -> PodReading:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import tarfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.cluster_kit.cache import build_lock, cache_root
+from tests.cluster_kit.command import exit_code
 from tests.cluster_kit.errors import KitError
 from tests.cluster_kit.images.host import finished
 from tests.cluster_kit.progress import Progress
@@ -133,18 +133,12 @@ def rename_image(source: Path, target: Path, tag: str) -> None:
 
 def main() -> int:
     """Return 0, 1 with a sentence where there is no history or a build failed, or 130 when interrupted."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # background jobs start with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
     log = Progress()
-    try:
+
+    def build() -> None:
         first_release(Path(__file__).resolve().parents[3], cache_root(), log)
-    except KitError as error:
-        log(f"first chart: {error}")
-        return 1
-    except KeyboardInterrupt:
-        log("interrupted")
-        return 130
-    return 0
+
+    return exit_code(build, log, "first chart: ")
 
 
 def _git(repository: Path, *arguments: str) -> str:

@@ -3,13 +3,13 @@
 import argparse
 import json
 import os
-import signal
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster_kit.cache import cache_root
+from tests.cluster_kit.command import end_like_ctrl_c
 from tests.cluster_kit.errors import KitError
 from tests.cluster_kit.progress import Progress
 
@@ -45,11 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="the images' time (default: SOURCE_DATE_EPOCH, else one for all local builds)",
     )
     given = parser.parse_args(argv)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a script's background jobs start with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
+    end_like_ctrl_c()
     log = Progress()
     stamp = Stamp(given.revision, given.epoch)
     try:

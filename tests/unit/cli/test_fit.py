@@ -8,7 +8,6 @@ import os
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from plimsoll.core.catalogue import find_gpu
 from plimsoll.core.errors import BadArgument
 from plimsoll.core.units import GIB
 from tests.unit.checkpoint.test_gguf import write
+from tests.unit.cli.conftest import Outcome
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -39,18 +39,6 @@ CONFIG: dict[str, Any] = {
 #: The source tree, whether or not it is installed.
 ENVIRON = os.environ | {"PYTHONPATH": str(Path(plimsoll.__file__).parents[1])}
 GPU = ("--engine", "LightLLM", "--engine-version", "1.2.0", "--gpu-total", "79.19GiB")
-
-
-@dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> dict[str, Any]:
-        document = json.loads(self.out)
-        assert isinstance(document, dict)
-        return document
 
 
 @pytest.fixture
