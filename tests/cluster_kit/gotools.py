@@ -70,6 +70,8 @@ PROGRAMS = {
     "prometheus": Program(_PROMETHEUS, "cmd/prometheus", _PROMETHEUS_STAMPS, _DISCOVERY),
     "kubeconform": Program("github.com/yannh/kubeconform", "cmd/kubeconform"),
     "glua": Program("github.com/yuin/gopher-lua", "cmd/glua", pins="lua"),
+    "kwok": Program("sigs.k8s.io/kwok", "cmd/kwok", pins="kwok"),
+    "karpenter": Program("sigs.k8s.io/karpenter", "kwok", pins="karpenter"),
 }
 
 
