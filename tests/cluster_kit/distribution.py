@@ -1,7 +1,8 @@
-"""How `pytest -n 2` hands out tests: those of a cluster to one worker, in order; the rest to the other, one by one.
+"""How `pytest -n 2` hands out tests: those that share a cluster to one worker, in order; the others by file.
 
-A cluster's tests mostly wait, and would take each other's GPUs; the other worker computes meanwhile. The plugin's own
-groups (``--dist loadgroup``) are written into a test's id, which pytest 9.2 does not let it do: they have no effect.
+A cluster's tests mostly wait, and would take each other's GPUs; the other worker computes meanwhile. The longest part
+goes out first, so that both workers end at about the same time. The plugin's own groups (``--dist loadgroup``) are
+written into a test's id, which pytest 9.2 does not let it do: they have no effect.
 """
 
 import signal
@@ -14,20 +15,47 @@ from . import command
 from .cluster import Cluster
 from .lock import Users
 
-ALONE = ("tests/unit/", "tests/chart/", "tests/monitoring/", "tests/fuzz/")
-"""Suites that need no cluster."""
+SHARED = (
+    ("tests/cluster/test_kit_lifecycle.py", "lifecycle"),
+    ("tests/cluster/", "cluster"),
+    ("tests/scale/", "scale"),
+    ("tests/contract/", "contract"),
+)
+"""What shares a cluster, as (start of a test's id, name). The first that fits counts."""
+ORDER = ("cluster", "scale", "contract", "lifecycle")
+"""From the longest to the shortest; what needs no cluster fills up."""
 
 
 def scope(nodeid: str) -> str:
-    """Return what a test must share a worker with: itself alone, or all that use a cluster."""
-    return nodeid if nodeid.startswith(ALONE) else "cluster"
+    """Return what a test must share a worker with: all that use its cluster, or its file."""
+    return next(
+        (name for start, name in SHARED if nodeid.startswith(start)),
+        nodeid.split("::", maxsplit=1)[0],
+    )
+
+
+def longest_first(nodeid: str) -> int:
+    """Return the place of a test's scope in the order in which scopes go out."""
+    name = scope(nodeid)
+    return ORDER.index(name) if name in ORDER else len(ORDER)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """The largest scope, that of the cluster, starts first; xdist sorts them so."""
+    """Scopes go out in the order of their first tests."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        # Its own order is by the number of tests, which says nothing about their time.
+        config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
+
+
+def reorder(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort the tests of a worker as scopes go out; without workers the cheap failures come first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: longest_first(item.nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:

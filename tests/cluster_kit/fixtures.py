@@ -17,7 +17,7 @@ import pytest
 from .busybox import busybox_image
 from .cache import cache_root
 from .cluster import Cluster
-from .distribution import end_like_ctrl_c, take_down
+from .distribution import end_like_ctrl_c, reorder, take_down
 from .images import build_images, model_folder
 from .linux import enter_network_namespace
 from .lock import Users
@@ -28,7 +28,8 @@ from .progress import Progress
 
 # A prefix of one's own keeps a run apart from others on the same machine.
 _PREFIX = os.environ.get("PLIMSOLL_TEST_PREFIX", "t")
-NAMES = {"api_cluster": f"{_PREFIX}-api", "gpu_cluster": f"{_PREFIX}-gpu"}
+# A test that uses a fixture of one of these names stands in that cluster's network (scale_cluster: tests/scale).
+NAMES = {f"{kind}_cluster": f"{_PREFIX}-{kind}" for kind in ("api", "gpu", "scale")}
 _MARKERS = ("contract", "cluster")
 _HOME = f"/proc/{os.getpid()}/ns/net"
 
@@ -57,8 +58,9 @@ class _Network:
 _network = _Network() if sys.platform == "linux" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a cluster where none can run; a cluster that fails to start fails its tests instead."""
+    reorder(config, items)
     reason = unsupported()
     if reason is None:
         return
@@ -72,11 +74,11 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     """Stand in the network of the cluster that the test uses, before any of its fixtures is made.
 
     Raises:
-        UsageError: it uses both clusters, whose addresses are the same.
+        UsageError: it uses two clusters, whose addresses are the same.
     """
     used = [NAMES[name] for name in getattr(item, "fixturenames", ()) if name in NAMES]
     if len(used) > 1:
-        raise pytest.UsageError(f"{item.nodeid}: use one of {sorted(NAMES)}, not both")
+        raise pytest.UsageError(f"{item.nodeid}: use one of {sorted(NAMES)}, not two")
     if _network is not None and unsupported() is None:
         _network.stand_in(used[0] if used else None)
     yield

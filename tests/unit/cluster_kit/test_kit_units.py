@@ -6,6 +6,7 @@ import os
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ class _Item:
 
     def __init__(self, path: str, *markers: str) -> None:
         self.path = Path("/repository/tests") / path
+        self.nodeid = f"tests/{path}::test_a"
         self.markers = list(markers)
         self.added: list[str] = []
 
@@ -56,9 +58,10 @@ class _Item:
         self.added.append(mark.kwargs["reason"])
 
 
-def _collected(*items: _Item) -> list[_Item]:
-    fixtures.pytest_collection_modifyitems(items)  # type: ignore[arg-type]  # stand-ins
-    return list(items)
+def _collected(*items: _Item, **worker: object) -> list[_Item]:
+    found = list(items)
+    fixtures.pytest_collection_modifyitems(SimpleNamespace(**worker), found)  # type: ignore[arg-type]  # stand-ins
+    return found
 
 
 @pytest.mark.parametrize(
@@ -81,12 +84,32 @@ def test_cluster_tests_are_skipped_only_where_none_can_run(
         assert [reason in text for text in added] == [True] if reason else added == []
 
 
-def test_what_shares_a_cluster_is_one_group() -> None:
-    """Wherever it is below tests/cluster: one worker of pytest-xdist runs it, one test after the other."""
-    alone = ["tests/unit/cluster/test_a.py::test_a", "tests/chart/test_a.py::test_a[1]"]
-    assert [distribution.scope(nodeid) for nodeid in alone] == alone
-    for folder in ("contract", "cluster", "cluster/chart", "cluster/behaviour"):
-        assert distribution.scope(f"tests/{folder}/test_a.py::test_a") == "cluster"
+@pytest.mark.parametrize(
+    ("file", "scope"),
+    [
+        ("tests/unit/cluster/test_a.py", "tests/unit/cluster/test_a.py"),
+        ("tests/chart/test_a.py", "tests/chart/test_a.py"),
+        ("tests/cluster/test_a.py", "cluster"),
+        ("tests/cluster/behaviour/test_a.py", "cluster"),
+        ("tests/cluster/test_kit_lifecycle.py", "lifecycle"),
+        ("tests/contract/test_a.py", "contract"),
+        ("tests/scale/test_a.py", "scale"),
+    ],
+)
+def test_what_shares_a_cluster_is_one_scope(file: str, scope: str) -> None:
+    """One worker of pytest-xdist runs it, one test after the other."""
+    assert distribution.scope(f"{file}::test_a[tests/cluster/]") == scope
+
+
+def test_workers_start_with_what_takes_longest() -> None:
+    folders = ("unit", "contract", "scale", "cluster", "chart")
+    items = [_Item(f"{folder}/test_a.py") for folder in folders]
+
+    def order(**worker: object) -> list[str]:
+        return [item.nodeid.split("/")[1] for item in _collected(*items, **worker)]
+
+    assert order() == list(folders)
+    assert order(workerinput={}) == ["cluster", "scale", "contract", "unit", "chart"]
 
 
 def _hierarchy(root: Path, files: dict[str, str]) -> Path:
