@@ -47,9 +47,14 @@ def create(cluster: str, nodes: tuple[str, ...]) -> Path:
         for folder in (root / top, *(root / top / node for node in nodes)):
             folder.mkdir(exist_ok=True)
             _prepare(folder, v2=v2, unified=is_unified())
-    home = _home(found) / top / "system"
-    home.mkdir(exist_ok=True)
-    return home / "cgroup.procs"
+    procs = daemons(cluster)
+    procs.parent.mkdir(exist_ok=True)
+    return procs
+
+
+def daemons(cluster: str) -> Path:
+    """Return the ``cgroup.procs`` that the daemons of an existing cluster join."""
+    return _home(hierarchies()) / group_name(cluster) / "system" / "cgroup.procs"
 
 
 def _home(found: list[tuple[Path, bool]]) -> Path:
