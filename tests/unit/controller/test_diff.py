@@ -6,8 +6,10 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from plimsoll.controller.objects import Pin, Stamp
+from plimsoll.controller.objects import Pin, Stamp, diff
 from plimsoll.controller.objects.diff import first_difference
 from plimsoll.controller.objects.workload import deployment
 from tests.unit.controller.builders import CONTEXT, server, stored
@@ -119,3 +121,28 @@ def test_every_single_field_of_a_deployment_is_guarded() -> None:
             spot = spot[key]
         del spot[path[-1]]
         assert first_difference(wanted, removed) is not None, path
+
+
+_FIELDS = st.sampled_from(("env", "containers", "args", "limits", "cpu", "sizeLimit", "name", "x"))
+_SCALARS = st.sampled_from((None, "", "a", "1", "1000m", 0, 1, 1.0, True, False))
+_JSON = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.dictionaries(_FIELDS, inner, max_size=3),
+        st.lists(inner, max_size=3),
+        st.lists(st.fixed_dictionaries({"name": st.sampled_from("ab")}, optional={"x": inner})),
+    ),
+    max_leaves=12,
+)
+
+
+@given(desired=_JSON, live=_JSON, same=st.booleans())
+def test_the_quick_comparison_and_the_worded_one_agree(
+    desired: object, live: object, *, same: bool
+) -> None:
+    live = copy.deepcopy(desired) if same else live
+    try:
+        worded = diff._difference("", "", desired, live)
+    except KeyError:  # a list map's item without its identity: no builder renders one
+        return
+    assert diff.covers(desired, live) == (worded is None)

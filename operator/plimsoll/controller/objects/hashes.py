@@ -6,15 +6,19 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd import ENGINE, FIXED, STAMPED, sizing_request
 from plimsoll.controller.crd.types import TORCH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from plimsoll.controller.crd.types import InferenceServer
 
 HASH_LENGTH: Final = 40
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def digest(value: Any) -> str:  # noqa: ANN401 -- any JSON-like value or dataclass
@@ -28,14 +32,27 @@ def digest(value: Any) -> str:  # noqa: ANN401 -- any JSON-like value or datacla
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 -- as digest
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain({field.name: getattr(value, field.name) for field in fields(value)})
-    if isinstance(value, Mapping):
-        plain = {str(key): _plain(item) for key, item in value.items()}
-        return {key: item for key, item in plain.items() if item not in (None, {}, [])}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    # By exact types first: every pass walks the whole spec, and most of it are scalars.
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is dict or isinstance(value, Mapping):
+        return _object(value.items())
+    if kind is tuple or kind is list or isinstance(value, Sequence):
         return [_plain(item) for item in value]
+    if is_dataclass(kind):
+        return _object((name, getattr(value, name)) for name in _field_names(kind))
     return value
+
+
+def _object(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    plain = ((str(key), _plain(item)) for key, item in items)
+    return {key: item for key, item in plain if item not in (None, {}, [])}
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def request_of(server: InferenceServer) -> dict[str, Any]:

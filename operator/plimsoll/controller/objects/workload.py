@@ -107,6 +107,8 @@ def deployment(
             inputs are the same.
         turns: how old and new pods take turns.
     """
+    version, fingerprint = version_to_render(server, stamp, live)
+    sizer = _rendered_sizer(server, live, fingerprint) or context
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -122,12 +124,15 @@ def deployment(
             "replicas": server.spec.replicas,
             "selector": {"matchLabels": selector(server.name)},
             "strategy": _strategy(turns),
-            "progressDeadlineSeconds": progress_deadline(
-                server, stamp.weight_bytes, version_to_render(server, stamp, live)[0]
-            ),
-            "template": _pod_template(server, stamp, context, live),
+            "progressDeadlineSeconds": progress_deadline(server, stamp.weight_bytes, version),
+            "template": _pod_template(server, stamp, sizer, version, fingerprint),
         },
     }
+
+
+def with_turns(wanted: Mapping[str, Any], turns: Turns) -> dict[str, Any]:
+    """The rendered Deployment with other turns, which the template knows nothing of."""
+    return {**wanted, "spec": {**wanted["spec"], "strategy": _strategy(turns)}}
 
 
 def _strategy(turns: Turns) -> dict[str, Any]:
@@ -139,10 +144,8 @@ def _strategy(turns: Turns) -> dict[str, Any]:
 
 
 def _pod_template(
-    server: InferenceServer, stamp: Stamp, context: BuildContext, live: Mapping[str, Any] | None
+    server: InferenceServer, stamp: Stamp, sizer: BuildContext, version: int, fingerprint: str
 ) -> dict[str, Any]:
-    version, fingerprint = version_to_render(server, stamp, live)
-    sizer = _rendered_sizer(server, live, fingerprint) or context
     template = server.spec.template
     annotations = {
         **template.annotations,

@@ -76,10 +76,12 @@ def in_pod(
     """
     if server.spec.sizing.mode not in {AUTO, INPOD} or impossible(server) is not None:
         return None
-    kept = _live(observed, server, stored) or _given_up(observed, server, stored)
+    stamped = _is_stamped(observed, server, stored)
+    kept = None if stamped else _live(observed, server, stored)
+    kept = kept or _given_up(observed, server, stored)
     if kept is not None:
         return InPod(kept, _why_asked(server) or _why_before(observed))
-    if server.spec.sizing.mode == AUTO and _is_stamped(observed, server, stored):
+    if server.spec.sizing.mode == AUTO and stamped:
         return None
     why = (
         _why_asked(server)
@@ -197,6 +199,8 @@ def _given_up(
     It may not be the live one any more: where older servers go on, theirs is. A number in its place,
     or the other transport, would be another template, and so the same crash once more.
     """
+    if not (observed.status.get("rollout") or {}).get("halted"):
+        return None
     for transport, remeasures in _WAYS:
         stamp = _stamp(server, stored, transport, remeasures=remeasures)
         if standing(observed.status, halt_key(server, inputs_hash(server, stamp))) is not None:

@@ -10,6 +10,7 @@ from plimsoll.controller.objects import deployment, first_difference, scaled, se
 from plimsoll.controller.objects.context import FREE_FIRST, Turns
 from plimsoll.controller.objects.foreign import cleaning
 from plimsoll.controller.objects.names import inputs_hash_of
+from plimsoll.controller.objects.workload import with_turns
 from plimsoll.controller.status import (
     FALSE,
     ROLLED_OUT,
@@ -100,7 +101,7 @@ def roll_out(
     wanted = deployment(server, stamp, context, observed.deployment)
     found = survey(observed, inputs_hash_of(wanted["spec"]["template"]))
     choice = choose(situation(observed, wanted, found, now))
-    wanted = deployment(server, stamp, context, observed.deployment, choice.turns)
+    wanted = with_turns(wanted, choice.turns)
     if halt is not None:
         return _halted(observed, server, wanted, found, halt)
     if server.spec.rollout.paused and _changes_pods(observed, wanted):
@@ -131,8 +132,7 @@ def _rolling(
         observed, ((wanted, observed.deployment), (service(server), observed.service))
     )
     obstacle, requeue_after = _obstacle(observed, found, choice, now)
-    interrupts = observed.service is None or _moves_pods(observed, wanted)
-    if actions and interrupts:
+    if actions and (observed.service is None or _moves_pods(observed, wanted)):
         done = progressing(f"{sentence(events[0].message)} The pods follow. Strategy {choice}.")
     else:
         done = progress(observed, server, found, str(choice))
