@@ -143,6 +143,6 @@ def test_the_quick_comparison_and_the_worded_one_agree(
     live = copy.deepcopy(desired) if same else live
     try:
         worded = diff._difference("", "", desired, live)
-    except KeyError:  # a list map's item without its identity: no builder renders one
+    except (KeyError, TypeError):  # an item of a list map without identity: no builder renders one
         return
     assert diff.covers(desired, live) == (worded is None)
