@@ -11,6 +11,8 @@ from .process import start_daemon, start_time
 
 _ETCD = "http://127.0.0.1:2379"
 _ETCD_PEERS = "http://127.0.0.1:2380"
+# The name under which the API server passes requests on to the servers of other API groups.
+_FRONT_PROXY = "front-proxy-client"
 READY_SECONDS = 90.0
 
 
@@ -59,6 +61,7 @@ def prepare(state: Path, nodes: tuple[str, ...]) -> None:
         ),
     )
     pki.issue(keys, "kubelet-client", "/O=system:masters/CN=kube-apiserver-kubelet-client")
+    pki.issue(keys, "front-proxy-client", f"/CN={_FRONT_PROXY}")
     issued = pki.tokens(nodes)
     (state / "tokens.csv").write_text(pki.token_file(issued))
     authority = (keys / "ca.crt").read_bytes()
@@ -97,6 +100,16 @@ def commands(state: Path) -> dict[str, list[str]]:
             f"--kubelet-client-certificate={keys}/kubelet-client.crt",
             f"--kubelet-client-key={keys}/kubelet-client.key",
             "--kubelet-preferred-address-types=InternalIP",
+            # Other API groups, such as that of metrics: straight to the endpoints, for without nodes no proxy
+            # answers at the address of a Service.
+            "--enable-aggregator-routing=true",
+            f"--proxy-client-cert-file={keys}/front-proxy-client.crt",
+            f"--proxy-client-key-file={keys}/front-proxy-client.key",
+            f"--requestheader-client-ca-file={keys}/ca.crt",
+            f"--requestheader-allowed-names={_FRONT_PROXY}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--token-auth-file={state}/tokens.csv",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",  # beside the default ones, PodSecurity and ResourceQuota
@@ -115,6 +128,7 @@ def commands(state: Path) -> dict[str, list[str]]:
             "--kube-api-qps=500",  # making those accounts at the default 20 a second would take seconds
             "--kube-api-burst=1000",
             "--leader-elect=false",
+            "--horizontal-pod-autoscaler-sync-period=1s",  # 15 s by default; a test would wait for that
         ],
         "kube-scheduler": [
             f"--kubeconfig={state}/scheduler.kubeconfig",

@@ -52,6 +52,8 @@ _PROMETHEUS = "github.com/prometheus/prometheus"
 # Of the service discoveries only that of Kubernetes: the clouds' libraries are two thirds of the build.
 _DISCOVERY = ("remove_all_sd", "enable_kubernetes_sd")
 _PROMETHEUS_STAMPS = ("github.com/prometheus/common/version.Version={v0}",)
+_KEDA = "github.com/kedacore/keda/v2"
+_KEDA_STAMPS = (f"{_KEDA}/version.Version={{v0}}",)
 
 PROGRAMS = {
     "helm4": Program(_HELM4, "cmd/helm", (f"{_HELM4}/internal/version.version={{v}}",)),
@@ -72,6 +74,8 @@ PROGRAMS = {
     "glua": Program("github.com/yuin/gopher-lua", "cmd/glua", pins="lua"),
     "kwok": Program("sigs.k8s.io/kwok", "cmd/kwok", pins="kwok"),
     "karpenter": Program("sigs.k8s.io/karpenter", "kwok", pins="karpenter"),
+    "keda": Program(_KEDA, "cmd/operator", _KEDA_STAMPS, pins="keda"),
+    "keda-adapter": Program(_KEDA, "cmd/adapter", _KEDA_STAMPS, pins="keda"),
 }
 
 
