@@ -64,7 +64,8 @@ unit: setup ## only what needs no cluster
 check: setup ## lint, format, types, import contracts
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	@# A fresh clone finds the cache warm; two clones never write it at once.
+	MYPY_CACHE_DIR="$(PLIMSOLL_CACHE)/mypy" $(if $(shell command -v flock),flock "$(PLIMSOLL_CACHE)/mypy.lock") $(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
 format: setup ## let ruff rewrite the sources
