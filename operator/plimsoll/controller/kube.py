@@ -9,6 +9,7 @@ How one request goes and what its answer means is `transport`'s.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
+from urllib.request import getproxies
 
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
@@ -313,4 +314,6 @@ async def connect(
         )
     # The library would retry reads up to its own limits; back-off is the work queue's.
     configuration.retries = None
+    # With it, each request first asks two threads for a proxy and for a password file.
+    configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
     return KubeCluster(ApiClient(configuration), meter)
