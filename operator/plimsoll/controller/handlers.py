@@ -29,6 +29,9 @@ _BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0)
 Short, because `watch.Watches` starts everything again afterwards."""
 
 
+CHUNK = 500
+"""Objects in one answer to a list, as client-go's pager asks for them."""
+
 _GRACE_SECONDS = 1.0
 _CANCEL_SECONDS = 0.2
 
@@ -64,7 +67,9 @@ def build_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = _BACKOFFS
     settings.process.ultimate_exiting_timeout = 20
+    settings.watching.chunk_size = CHUNK  # else the whole list is one answer, held in memory twice
     settings.queueing.worker_limit = None
+    settings.queueing.idle_timeout = 1.0  # each object's worker is kept for so long after an event
     for resource in WATCHED:
         if resource.selector:
             selector = (resource.group, resource.version, resource.plural)

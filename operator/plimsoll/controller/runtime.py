@@ -243,14 +243,13 @@ class Operator:
 
     def _take(self, kind: str | None, obj: Object) -> None:
         self.metrics.watch_events.inc(kind=obj["kind"])
-        if kind == "DELETED":
-            self.store.remove(obj)
-        else:
-            self.store.put(obj, watched=True)
+        store = self.store
+        news = store.remove(obj) if kind == "DELETED" else store.put(obj, watched=True)
         if kind is None and self._edges.clock() - self._watch_began > _FIRST_LIST_SECONDS:
             self._resync.ask()  # kopf listed again: deletions in the gap were not told
         key = key_of(obj)
-        if key is not None:
+        # The echo of our own write, and what no step reads of an object, are nothing to plan on.
+        if news and key is not None:
             self.queue.add(key)
 
     def _connect_health(self) -> None:

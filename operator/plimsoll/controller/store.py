@@ -60,6 +60,8 @@ def trim(obj: Mapping[str, Any]) -> Object:
     trimmed["metadata"] = metadata
     if obj.get("kind") == "Pod" and "spec" in trimmed:
         trimmed["spec"] = _trim_pod(trimmed["spec"])
+    if obj.get("kind") == "Deployment" and trimmed.get("status"):
+        trimmed["status"] = _trim_rollout(trimmed["status"])
     return trimmed
 
 
@@ -74,6 +76,21 @@ def _trim_pod(spec: Mapping[str, Any]) -> Object:
                 for c in kept[field]
             ]
     return kept
+
+
+def _trim_rollout(status: Mapping[str, Any]) -> Object:
+    """What `steps.progress` reads of a Deployment's status; the pods are counted one by one.
+
+    The Deployment controller writes counts and times several times a rollout, which change nothing.
+    """
+    kept = {k: status[k] for k in ("observedGeneration", "updatedReplicas") if k in status}
+    troubles = [
+        {k: condition[k] for k in ("type", "status", "reason", "message") if k in condition}
+        for condition in status.get("conditions") or ()
+        if condition.get("type") == "ReplicaFailure"
+        or condition.get("reason") == "ProgressDeadlineExceeded"
+    ]
+    return {**kept, "conditions": troubles} if troubles else kept
 
 
 def version_of(obj: Mapping[str, Any]) -> int:
@@ -127,7 +144,7 @@ class Store:
         return len(self._objects)
 
     def put(self, obj: Mapping[str, Any], *, watched: bool = False) -> bool:
-        """Take over an object unless a newer one is known; True when the picture changed.
+        """Take over an object unless a newer one is known; True when what planning reads changed.
 
         Args:
             obj: the object as the API returned it.
@@ -148,9 +165,10 @@ class Store:
                 return False
             self._unlink(known.obj)
         by_list = None if watched or known is None else known.by_list
-        self._objects[where] = _Entry(trim(obj), by_list)
-        self._link(self._objects[where].obj)
-        return True
+        trimmed = trim(obj)
+        self._objects[where] = _Entry(trimmed, by_list)
+        self._link(trimmed)
+        return known is None or not _same_but_version(known.obj, trimmed)
 
     def remove(self, obj: Mapping[str, Any]) -> bool:
         """An object was deleted; another incarnation of the same name stays."""
@@ -172,10 +190,14 @@ class Store:
         for item in listing.items:
             item.setdefault("apiVersion", resource.api_version)  # LIST omits both on items
             item.setdefault("kind", resource.kind)
-            present.add(_where(item))
+            where = _where(item)
+            present.add(where)
+            before = self._objects.get(where)
             if self.put(item):
-                self._objects[_where(item)].by_list = version_of(item)
                 changed |= _keys(item)
+            after = self._objects.get(where)
+            if after is not None and after is not before:
+                after.by_list = version_of(item)
         horizon = int(listing.version) if listing.version.isdecimal() else -1
         for where, entry in list(self._objects.items()):
             same_scope = where[0] == resource.kind and namespace in {None, where[1]}
@@ -240,6 +262,14 @@ class Store:
 
     def _drop(self, where: tuple[str, str, str]) -> None:
         self._unlink(self._objects.pop(where).obj)
+
+
+def _same_but_version(one: Object, other: Object) -> bool:
+    keys = (one.keys() | other.keys()) - {"metadata"}
+    if any(one.get(key) != other.get(key) for key in keys):
+        return False
+    before, after = one["metadata"], other["metadata"]
+    return {**before, "resourceVersion": ""} == {**after, "resourceVersion": ""}
 
 
 def _where(obj: Mapping[str, Any]) -> tuple[str, str, str]:

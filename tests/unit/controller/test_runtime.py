@@ -142,6 +142,21 @@ async def test_a_server_becomes_ready_and_sigterm_ends_cleanly(world: World) -> 
     assert lease["spec"]["holderIdentity"] == ""  # a successor need not wait
 
 
+async def test_an_echo_is_no_reason_for_a_pass(world: World) -> None:
+    operator = world.operator()
+    create(world)
+    async with running(world, operator):
+        await until(lambda: ready(world) and not len(operator.queue))
+        await asyncio.sleep(0.05)
+        live = world.cluster.objects["InferenceServer", *KEY]
+        asked: list[object] = []
+        operator.queue.add = lambda key, _=0.0: asked.append(key)  # type: ignore[method-assign]
+        operator._take("MODIFIED", live)
+        assert asked == []
+        world.cluster.edit("InferenceServer", *KEY, lambda obj: obj["spec"].update(replicas=2))
+        await until(lambda: asked == [KEY])
+
+
 async def test_a_standby_is_ready_and_takes_over(world: World) -> None:
     first, second = world.operator("op-1"), world.operator("op-2")
     stop_first = asyncio.Event()

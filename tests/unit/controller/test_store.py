@@ -171,3 +171,47 @@ def test_trim_drops_the_bulk_and_foreign_environments() -> None:
     assert kept["status"] == {"phase": "Running"}
     assert "managedFields" in obj["metadata"]  # the input is left alone
     assert "env" in obj["spec"]["containers"][1]
+
+
+def deployment(version: int, **status: Any) -> dict[str, Any]:
+    obj = pod("llama", version)
+    return {**obj, "apiVersion": "apps/v1", "kind": "Deployment", "status": status}
+
+
+PROGRESSING = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+FAILURE = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "no"}
+LATE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+
+
+@pytest.mark.parametrize(
+    ("after", "news"),
+    [
+        ({"observedGeneration": 1, "replicas": 3, "readyReplicas": 2}, False),
+        ({"observedGeneration": 1, "conditions": [PROGRESSING]}, False),
+        ({"observedGeneration": 2}, True),
+        ({"observedGeneration": 1, "updatedReplicas": 1}, True),
+        ({"observedGeneration": 1, "conditions": [FAILURE]}, True),
+        ({"observedGeneration": 1, "conditions": [LATE]}, True),
+    ],
+)
+def test_of_a_deployment_only_what_steps_read_is_news(
+    store: Store, after: dict[str, Any], *, news: bool
+) -> None:
+    store.put(deployment(1, observedGeneration=1))
+    assert store.put(deployment(2, **after)) is news
+    found = store.get("Deployment", *KEY)
+    assert found is not None
+    assert found["metadata"]["resourceVersion"] == "2"  # for the precondition of the next patch
+
+
+def test_the_times_of_a_deployments_condition_are_no_news(store: Store) -> None:
+    store.put(deployment(1, conditions=[{**FAILURE, "lastUpdateTime": "1"}]))
+    assert not store.put(deployment(2, conditions=[{**FAILURE, "lastUpdateTime": "2"}]))
+
+
+def test_a_list_that_knows_a_newer_version_waits_for_the_watch_even_without_news(
+    store: Store,
+) -> None:
+    store.put(server(4), watched=True)
+    assert store.merge(SERVERS, None, Listing([server(6)], "9")) == set()
+    assert store.unconfirmed("InferenceServer") == 1
