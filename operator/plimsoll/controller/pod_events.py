@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TTL_SECONDS: Final = 10.0
+TTL_SECONDS: Final = 3.0
 READ_SECONDS: Final = 5.0
 REFUSED_SECONDS: Final = 300.0
 FORGET_SECONDS: Final = 120.0
 MOST_EVENTS: Final = 50
 MOST_READS: Final = 20
-"""Reads in `TTL_SECONDS`, of all pods together."""
+BUSY_SECONDS: Final = 10.0
+"""In so many seconds there are `MOST_READS`, of all pods together."""
 
 
 class PodEvents:
@@ -63,7 +64,7 @@ class PodEvents:
         return events
 
     def _is_busy(self, now: float) -> bool:
-        return len(self._reads) == MOST_READS and now - self._reads[0] < TTL_SECONDS
+        return len(self._reads) == MOST_READS and now - self._reads[0] < BUSY_SECONDS
 
     def _forget(self, now: float) -> None:
         old = [uid for uid, (at, _) in self._known.items() if now - at >= FORGET_SECONDS]

@@ -146,8 +146,11 @@ def wants_nodes(observed: Observed) -> bool:
 def within(observed: Observed) -> float | None:
     """How old the picture of the nodes may be, in seconds; None: as old as the reader keeps it.
 
-    A rollout that begins is decided by what is free now; while it goes on, little changes by it.
+    A rollout that begins is decided by what is free now; while it goes on, little changes by it,
+    and so while a pod waits for a node: that it got one is the watch's to tell.
     """
+    if hints.waiting_pods(observed):
+        return None
     return None if previous(observed.status, ROLLED_OUT).get("reason") == "Progressing" else FRESH
 
 

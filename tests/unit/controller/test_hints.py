@@ -12,6 +12,7 @@ from plimsoll.controller.cluster import EVENTS, Page, Refused, Resource, Retry
 from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.plan import plan
 from plimsoll.controller.pod_events import (
+    BUSY_SECONDS,
     FORGET_SECONDS,
     MOST_READS,
     REFUSED_SECONDS,
@@ -212,6 +213,23 @@ def test_a_server_pod_that_waits_for_a_node_is_looked_at_again() -> None:
     made = plan(world, CONTEXT, NOW)
     assert conditions(made, world)["CapacityAvailable"] == ("False", "NodeNominated")
     assert made.requeue_after == hints.LOOK
+    later = NOW + timedelta(seconds=hints.LONG)
+    assert plan(world, CONTEXT, later).requeue_after == hints.LATER_LOOK
+
+
+def test_a_sizing_pod_that_waits_for_a_node_is_looked_at_again() -> None:
+    for waited, after in (
+        (0.0, hints.LOOK),
+        (hints.LONG - 1, hints.LOOK),
+        (hints.LONG, hints.LATER_LOOK),
+    ):
+        made = plan(sizing_waits(), CONTEXT, NOW + timedelta(seconds=waited))
+        assert made.requeue_after == after
+
+
+def test_a_word_is_at_most_ten_seconds_old() -> None:
+    """It came just after a read, and a pass that used that read once more asked for the next look."""
+    assert TTL_SECONDS + hints.LOOK < 10
 
 
 def test_only_unschedulable_is_explained() -> None:
@@ -346,8 +364,10 @@ async def test_many_pods_do_not_read_the_namespace_for_ever(told: Told) -> None:
     reader = PodEvents(told, clock)
     for number in range(MOST_READS + 5):
         await reader.look(NAMESPACE, f"uid-{number}")
+    clock.seconds = BUSY_SECONDS - 1
+    await reader.look(NAMESPACE, "uid-98")
     assert len(told.asked) == MOST_READS
-    clock.seconds = TTL_SECONDS
+    clock.seconds = BUSY_SECONDS
     await reader.look(NAMESPACE, "uid-99")
     assert len(told.asked) == MOST_READS + 1
 

@@ -77,6 +77,14 @@ def without_servers(world: Observed, *, failed: bool = False) -> Observed:
     return replace(world, server_pods=ended if failed else ())
 
 
+def nodeless(world: Observed) -> Observed:
+    """The servers have no node."""
+    waiting = copy.deepcopy(world.server_pods)
+    for pod in waiting:
+        pod["spec"].pop("nodeName", None)
+    return replace(world, server_pods=waiting)
+
+
 NO_GPU_FREE = "no GPU is free for a sizing pod"
 ONE_POD = "the model's volume admits one pod at a time"
 
@@ -96,6 +104,7 @@ ROWS: list[tuple[str, Observed, str | None]] = [
     ("no GPU for long", edit(PATIENCE), NO_GPU_FREE),
     ("no GPU for long, mode Stamped", asked("Stamped", edit(PATIENCE)), None),
     ("no GPU, and no server that holds one", without_servers(edit(600)), None),
+    ("no GPU, and only servers that wait for one themselves", nodeless(edit(600)), None),
     ("no GPU, and only servers that failed", without_servers(edit(600), failed=True), None),
     ("a volume for one pod", edit(0, ONE_POD_VOLUME), ONE_POD),
     ("a volume that is not bound", edit(600, "0/1 nodes are available: pod has unbound immediate "

@@ -11,7 +11,7 @@ import pytest
 from plimsoll.controller.cluster import DEPLOYMENTS, Listing, Refused, Retry
 from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.senses import FRESH, Senses, wants_nodes, wants_replica_sets, within
-from tests.unit.controller.builders import NAMESPACE, body, deleting, server_pod
+from tests.unit.controller.builders import NAMESPACE, body, deleting, server_pod, unschedulable
 from tests.unit.controller.plan_worlds import child, converged, sizing
 
 if TYPE_CHECKING:
@@ -84,6 +84,13 @@ def test_a_rollout_that_begins_takes_a_fresh_look() -> None:
     progressing = {"type": "RolledOut", "status": "False", "reason": "Progressing"}
     assert within(NEW) == FRESH
     assert within(status_of(NEW, conditions=[progressing])) is None
+
+
+def test_while_a_pod_waits_for_a_node_an_older_look_does() -> None:
+    """It is looked at every few seconds; that it was given a node is told by the watch."""
+    waits = unschedulable(sizing(), "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    assert within(replace(NEW, sizing_pods=(waits,))) is None
+    assert within(replace(NEW, sizing_pods=(sizing(),))) == FRESH
 
 
 def test_former_templates_are_read_only_where_one_was_given_up() -> None:

@@ -13,6 +13,7 @@ from plimsoll.controller.crd import MAX_TOKENS
 from plimsoll.controller.crd.types import FIXED
 from plimsoll.controller.objects import Pin, Stamp, sizing_key
 from plimsoll.controller.objects.names import HOSTNAME_LABEL
+from plimsoll.controller.status import seconds_since
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.errors import ResultInvalid
 from plimsoll.core.plausible import Claim, check
@@ -24,11 +25,15 @@ _CLASS_KEYS: Final = ("product", "totalBytes", "mig", "sharing", "count")
 _ONE_SIZE: Final = "AllLayersFull"
 # In place of a sizing key: the answer is shown, and answers no question any more.
 STALE: Final = "stale"
+# Seconds for which a node counts as new, and for which its label is waited for.
+NEW_NODE: Final = 600.0
+LABEL_PATIENCE: Final = 20.0
 # More than the schema admits as spec.sizing.onOutOfMemory.maxSteps were not ours.
 MAX_STEPS: Final = 16
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from plimsoll.controller.crd.types import InferenceServer
     from plimsoll.core.report import DeviceClass, Report
@@ -203,6 +208,29 @@ def pin_of(server: InferenceServer, node: Mapping[str, Any]) -> Pin:
         if labels.get(key):
             return Pin(key, labels[key])
     return Pin(HOSTNAME_LABEL, labels.get(HOSTNAME_LABEL) or metadata["name"])
+
+
+def awaits_labels(
+    server: InferenceServer, node: Mapping[str, Any], ended_at: str, now: datetime
+) -> bool:
+    """Whether the label of a node that has just come may still follow.
+
+    A device plugin offers the GPU some seconds before GPU feature discovery names it. A number that
+    was pinned in between would be kept to this very node.
+
+    Args:
+        server: names the labels.
+        node: what was measured.
+        ended_at: when the sizer ended, RFC 3339.
+        now: the time, in UTC.
+    """
+    metadata = node["metadata"]
+    keys, born = server.spec.accelerator.class_label_keys, metadata.get("creationTimestamp")
+    if not keys or not born or pin_of(server, node).key != HOSTNAME_LABEL:
+        return False
+    return (
+        seconds_since(str(born), now) < NEW_NODE and seconds_since(ended_at, now) < LABEL_PATIENCE
+    )
 
 
 def repinned(

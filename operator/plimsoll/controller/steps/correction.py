@@ -3,6 +3,7 @@
 * An engine that ran out of device memory as it started gets a smaller pool, a few times at most.
 * A guard that refuses a device three times gets the number that it measured there itself.
 * A guard that meets another GPU or another model has the question asked again.
+* So have servers that wait for the one node that was measured, when that is gone (`lost_node`).
 
 Each answer is a new ``status.capacity``, persisted before it is stamped, and a bound: what does not
 come right within it is given up (see ``halt``), so that nothing crashes for ever. Which pods speak
@@ -20,6 +21,7 @@ from plimsoll.controller.status import DEGRADED, FALSE, SIZED, TRUE, Condition, 
 from plimsoll.controller.steps import capacity as capacities
 from plimsoll.controller.steps import guard, podstate, shrink
 from plimsoll.controller.steps.halt import Halt, halt_key, new_halt, standing
+from plimsoll.controller.steps.lost_node import lost_node
 from plimsoll.controller.steps.survey import Survey, lacked_device_memory, survey
 
 if TYPE_CHECKING:
@@ -73,7 +75,31 @@ def correct(observed: Observed, server: InferenceServer, sizing: Sizing, now: da
         return sizing
     case = Case(server, sizing.capacity, pods, key, now)
     return (
-        _out_of_memory(case, sizing) or _refused(observed, case, sizing) or _settled(case, sizing)
+        _lost(observed, case, sizing)
+        or _out_of_memory(case, sizing)
+        or _refused(observed, case, sizing)
+        or _settled(case, sizing)
+    )
+
+
+def _lost(observed: Observed, case: Case, sizing: Sizing) -> Sizing | None:
+    """The only node that the number holds on is gone: ask again, on whatever node there is."""
+    assert sizing.stamp is not None
+    node = lost_node(observed, case.capacity, sizing.stamp, case.now)
+    if node is None:
+        return None
+    text = (
+        f"The number holds on node {node} only, which is gone, and no label tells the kind of its "
+        "GPU. Plimsoll measures again by itself; name such a label in "
+        "spec.accelerator.classLabelKeys, so that a number holds on all nodes of its kind."
+    )
+    return replace(
+        sizing,
+        conditions=(*sizing.conditions, Condition(SIZED, FALSE, "Stale", text)),
+        events=(*sizing.events, EventNote("Normal", "NodeLost", text)),
+        capacity={**case.capacity, "sizingKey": capacities.STALE},
+        stamp=None,
+        requeue_after=AFTER_STATUS,
     )
 
 

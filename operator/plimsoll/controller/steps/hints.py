@@ -50,8 +50,12 @@ LATE: Final = timedelta(minutes=10)
 LIFE: Final = timedelta(minutes=30)
 # Pods of one server whose events are asked for: what is said of one holds for its likes.
 MOST_PODS: Final = 4
-# Seconds until the next look at a pod without a node: no watch reports its events.
-LOOK: Final = 15.0
+# Seconds until the next look at a pod without a node: no watch reports its events. With
+# `pod_events.TTL_SECONDS` an autoscaler's word is shown within 10 s; who has waited for long waits
+# for a person or for a market, and is looked at less often.
+LOOK: Final = 6.0
+LATER_LOOK: Final = 15.0
+LONG: Final = 600.0
 
 _LONGEST_QUOTE: Final = 300
 
@@ -115,6 +119,11 @@ def _parsed(text: str) -> datetime | None:
 def _quote(text: object) -> str:
     words = " ".join(str(text or "").split())
     return words if len(words) <= _LONGEST_QUOTE else f"{words[:_LONGEST_QUOTE]}..."
+
+
+def look_after(pod: Mapping[str, Any], now: datetime) -> float:
+    """Seconds until a pod without a node is looked at again."""
+    return LOOK if podstate.age(pod, now) < LONG else LATER_LOOK
 
 
 def waiting_pods(observed: Observed) -> tuple[dict[str, Any], ...]:

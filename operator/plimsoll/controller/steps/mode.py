@@ -148,7 +148,7 @@ def _why_now(
     """The reasons that the cluster gives: no GPU, or no volume, beside our own servers'."""
     if stored is not None:
         return None
-    if not any(not podstate.is_finished(pod) for pod in observed.server_pods):
+    if not any(_holds_gpu(pod) for pod in observed.server_pods):
         return None
     name = sizing_pod_name(server.name, request_hash(server, context))
     pod = next((p for p in observed.sizing_pods if podstate.name(p) == name), None)
@@ -160,6 +160,11 @@ def _why_now(
     if obstacle.reason == "Unschedulable" and podstate.age(pod, now) >= GPU_PATIENCE:
         return "no GPU is free for a sizing pod while servers of this resource run"
     return None
+
+
+def _holds_gpu(pod: Mapping[str, Any]) -> bool:
+    """A server that waits for a node itself is in nobody's way."""
+    return podstate.node_name(pod) is not None and not podstate.is_finished(pod)
 
 
 def _is_stamped(

@@ -197,7 +197,7 @@ def _obstacle(
     obstacle = hints.explained(observed, obstacle, found.current, now)
     if choice.turns.max_surge and found.old and youngest < SURGE_PATIENCE:
         return obstacle, SURGE_PATIENCE - youngest + 0.5
-    return obstacle, hints.LOOK
+    return obstacle, min(hints.look_after(pod, now) for pod in found.current)
 
 
 def _halted(

@@ -337,12 +337,14 @@ def _read_result(
 ) -> Sizing:
     """A result. It needs the node's labels too: they are what the number is pinned to."""
     assert reading.report is not None
-    node = _node_of(observed, pod, reading.ended_at, now)
+    node, why = _node_of(observed, pod, reading.ended_at, now), "could not be read"
+    if node is not None and capacities.awaits_labels(server, node, reading.ended_at, now):
+        keys = ", ".join(server.spec.accelerator.class_label_keys)
+        node, why = None, f"is new and has none of the labels {keys}"
     if node is None:
         waits = Condition(
             SIZED, UNKNOWN, "SizingRunning",
-            f"Pod {podstate.name(pod)} has a result; node {podstate.node_name(pod)} could not be "
-            "read yet.",
+            f"Pod {podstate.name(pod)} has a result; node {podstate.node_name(pod)} {why} yet.",
         )  # fmt: skip
         return _under_way(podstate.name(pod), attempts, (*UNASKED, waits), requeue_after=NODE_POLL)
     capacity = capacities.measured(

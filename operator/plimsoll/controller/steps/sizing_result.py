@@ -26,6 +26,7 @@ from plimsoll.controller.status import (
 )
 from plimsoll.controller.steps import podstate
 from plimsoll.controller.steps.attempts import Failure
+from plimsoll.controller.steps.hints import look_after
 from plimsoll.controller.steps.obstacles import scheduling_obstacle, unmounted
 from plimsoll.core import report as reports
 from plimsoll.core.errors import ResultInvalid
@@ -66,8 +67,6 @@ ADVICE: Final[Mapping[str, str]] = {
 _DEVICE_REASONS: Final = ("UnexpectedAdmissionError", "OutOf")
 # Mounting and pulling usually end within seconds; later than this, people want to know.
 MOUNT_PATIENCE: Final = 60
-# The scheduler says once that there is no node; how long that has lasted is seen by looking again.
-SCHEDULING_LOOK: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ def _waiting(pod: Mapping[str, Any], sizer: Mapping[str, Any], now: datetime) ->
     """The pod has not come to an end: where it stands."""
     obstacle = scheduling_obstacle(pod)
     if obstacle is not None:
-        return Reading(conditions=(*UNASKED, obstacle), requeue_after=SCHEDULING_LOOK)
+        return Reading(conditions=(*UNASKED, obstacle), requeue_after=look_after(pod, now))
     if podstate.node_name(pod) is None:
         return Reading(conditions=UNASKED)
     placed = (*UNASKED, _PLACED)
