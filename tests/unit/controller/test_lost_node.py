@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -44,25 +43,23 @@ BARE = {"product": ""}
 OTHER = node("node-b", product="")
 
 
-def lost(
-    *, labels: dict[str, str] | None = None, age: float = PATIENCE, replicas: int = 1
-) -> Observed:
+def lost(*, labels: dict[str, str] | None = None, age: float = PATIENCE) -> Observed:
     """Measured on a node, without a label where none is given, that is gone; its server waits."""
     status = sized_status(BARE if labels is None else labels)
-    asked = server(replicas=replicas)
+    asked = server()
     live = stored(deployment(asked, stamp_of(asked, status["capacity"]), CONTEXT))
-    pods = [unschedulable(server_pod(live, n, ready=False), NO_GPU) for n in range(replicas)]
-    for pod in pods:
-        pod["spec"].pop("nodeName", None)
-        pod["metadata"]["creationTimestamp"] = timestamp(NOW - timedelta(seconds=age))
-    world = observe_from(body(replicas=replicas, status=status), deployment=live, pods=pods)
+    pod = unschedulable(server_pod(live, 0, ready=False), NO_GPU)
+    pod["spec"].pop("nodeName", None)
+    pod["metadata"]["creationTimestamp"] = timestamp(NOW - timedelta(seconds=age))
+    world = observe_from(body(status=status), deployment=live, pods=[pod])
     return replace(world, landscape=landscape_from([OTHER], [], NOW))
 
 
 def placed(world: Observed) -> Observed:
-    """The last of the servers has a node."""
-    *others, last = copy.deepcopy(world.server_pods)
-    return replace(world, server_pods=(*others, scheduled(last, "node-a")))
+    """Another server of the same template, which has a node."""
+    assert world.deployment is not None
+    other = scheduled(server_pod(world.deployment, 1, ready=False), "node-c")
+    return replace(world, server_pods=(*world.server_pods, other))
 
 
 ROWS: dict[str, tuple[Observed, bool]] = {
@@ -77,7 +74,7 @@ ROWS: dict[str, tuple[Observed, bool]] = {
     ),
     "no node at all": (replace(lost(), landscape=landscape_from([], [], NOW)), True),
     "scaled to zero": (replace(lost(), server_pods=()), False),
-    "another server still has a node": (placed(lost(replicas=2)), False),
+    "another server still has a node": (placed(lost()), False),
 }  # fmt: skip
 
 
