@@ -1,0 +1,312 @@
+"""The scale subresource under kubectl, the real autoscaler and the real disruption controller; who wrote what.
+
+The autoscaler's tests are last: its controller hears of new kinds only every half minute after it began.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.world import wait
+from tests.cluster_kit.gpus import A100
+from tests.cluster_kit.rest import RestError
+from tests.scale import metrics_api
+from tests.scale.world import NAME
+from tests.scale.writes import ADMIN, HPA, OPERATOR, Write, replicas_owners, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.scale.metrics_api import MetricsApi
+    from tests.scale.world import Scale, Space
+
+STAMPED = {"mode": "Stamped"}
+SCALE = "inferenceservers/scale"
+QUEUE = "requests_waiting"
+PER_SERVER = 10
+TOO_MANY = 429
+# Several looks of the autoscaler, which the kit's controller manager takes once a second.
+QUIET = 3.0
+
+
+pytestmark = pytest.mark.usefixtures("gpus")
+
+
+@pytest.fixture(scope="module")
+def gpus(scale: Scale) -> Iterator[None]:
+    """One machine with eight GPUs."""
+    names = scale.add_nodes(A100)
+    yield
+    scale.remove_nodes(names)
+
+
+@pytest.fixture(scope="module")
+def metrics(scale: Scale) -> Iterator[MetricsApi]:
+    """The external metrics API, with no number in it."""
+    with metrics_api.serving(scale.cluster, scale.rest) as served:
+        yield served
+
+
+def autoscale(space: Space, least: int, most: int = 8, target: str = NAME) -> None:
+    """An autoscaler on a queue, which acts at once both ways."""
+    quick = {
+        "stabilizationWindowSeconds": 0,
+        "policies": [{"type": "Pods", "value": 8, "periodSeconds": 1}],
+    }
+    space.rest.apply(
+        hpa_path(space),
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": NAME},
+            "spec": {
+                "scaleTargetRef": {
+                    "apiVersion": "plimsoll.dev/v1alpha1",
+                    "kind": "InferenceServer",
+                    "name": target,
+                },
+                "minReplicas": least,
+                "maxReplicas": most,
+                "metrics": [
+                    {
+                        "type": "External",
+                        "external": {
+                            "metric": {"name": QUEUE},
+                            "target": {"type": "AverageValue", "averageValue": str(PER_SERVER)},
+                        },
+                    }
+                ],
+                "behavior": {"scaleUp": quick, "scaleDown": quick},
+            },
+        },
+    )
+
+
+def hpa_path(space: Space) -> str:
+    """Path of the test's autoscaler."""
+    return f"/apis/autoscaling/v2/namespaces/{space.namespace}/horizontalpodautoscalers/{NAME}"
+
+
+def hpa_says(space: Space, kind: str) -> tuple[str, str]:
+    """Status and reason of a condition of the autoscaler; empty where it has none."""
+    found = space.rest.get(hpa_path(space)).get("status", {}).get("conditions") or ()
+    return next(((c["status"], c["reason"]) for c in found if c["type"] == kind), ("", ""))
+
+
+def numbers(space: Space) -> tuple[int, int, int, int]:
+    """Replicas: of the resource's spec, of its Deployment's, there, ready."""
+    server, child = space.server(), space.deployment()
+    status = server.get("status", {})
+    return (
+        server["spec"]["replicas"],
+        child["spec"]["replicas"] if child else -1,
+        status.get("replicas", -1),
+        status.get("readyReplicas", -1),
+    )
+
+
+def await_replicas(space: Space, count: int, seconds: float = 30) -> None:
+    """Until so many are wanted, there and ready, by every object's word."""
+    wait(
+        lambda: numbers(space) == (count,) * 4,
+        seconds,
+        f"{count} replicas",
+        lambda: (numbers(space), space.explain(), told(space)),
+    )
+
+
+def told(space: Space) -> list[str]:
+    """Every write, for whoever reads a failure."""
+    return [str(write) for write in writes(space.scale.cluster, space.namespace)]
+
+
+def of(found: list[Write], who: str, what: str, *verbs: str) -> list[Write]:
+    """The writes of one client to one kind."""
+    return [w for w in found if (w.who, w.what) == (who, what) and (not verbs or w.verb in verbs)]
+
+
+def check_no_fight(space: Space) -> list[Write]:
+    """Only the operator writes the Deployment, autoscalers write nothing but the scale; returns all writes."""
+    found = writes(space.scale.cluster, space.namespace)
+    assert {w.who for w in found if w.what == "deployments"} == {OPERATOR}, told(space)
+    assert {w.what for w in found if w.who == HPA} <= {SCALE, "horizontalpodautoscalers/status"}
+    assert {w.what for w in found if w.who == OPERATOR} <= {
+        "deployments",
+        "inferenceservers/status",
+        "pods",
+        "services",
+    }
+    child = space.deployment()
+    assert child is not None
+    assert replicas_owners(child) == {"plimsoll"}
+    return found
+
+
+def quiet(space: Space) -> None:
+    """Check that for a while neither the operator nor the autoscaler changes a thing."""
+    before = changes(space)
+    time.sleep(QUIET)
+    assert changes(space) == before
+
+
+def changes(space: Space) -> list[str]:
+    """The writes of both; the autoscaler's notes on itself are none."""
+    found = writes(space.scale.cluster, space.namespace)
+    return [str(w) for w in found if w.who == OPERATOR or (w.who, w.what) == (HPA, SCALE)]
+
+
+def template(space: Space) -> Any:
+    """The Deployment's pod template, for comparisons."""
+    child = space.deployment()
+    assert child is not None
+    return child["spec"]["template"]
+
+
+def test_kubectl_scale_up_down_to_zero_and_back_measures_once(space: Space) -> None:
+    space.apply(sizing=STAMPED)
+    space.wait_ready()
+    stamped, capacity = template(space), space.capacity()
+    for count in (3, 2, 0, 2):
+        space.scale.cluster.kubectl(
+            *("-n", space.namespace, "scale", f"inferenceserver/{NAME}", f"--replicas={count}")
+        )
+        await_replicas(space, count)
+        assert space.condition("Ready")["status"] == "True"
+        assert space.capacity() == capacity
+    assert template(space) == stamped
+    found = check_no_fight(space)
+    assert len(of(found, OPERATOR, "pods", "create")) == 1  # the sizing pod
+    # Made once, and written once for each of the four numbers.
+    assert len(of(found, OPERATOR, "deployments")) == 5, told(space)
+    assert len(of(found, ADMIN, SCALE)) == 4
+
+
+def test_the_selector_never_counts_a_sizing_pod(space: Space) -> None:
+    space.delays = {"size": "60s"}
+    space.apply(sizing=STAMPED)
+    wait(lambda: bool(space.sizing_pods()), 20, "a sizing pod", space.explain)
+    wait(lambda: "selector" in space.server().get("status", {}), 10, "a status")
+    scale = space.rest.get(f"{space.servers}/{NAME}/scale")
+    assert (scale["spec"], scale["status"].get("replicas", 0)) == ({"replicas": 1}, 0)
+    assert space.pods(scale["status"]["selector"]) == []
+
+
+def test_a_disruption_budget_on_the_selector_is_kept(space: Space) -> None:
+    space.apply(sizing=STAMPED, replicas=3)
+    space.wait_ready()
+    await_replicas(space, 3)
+    budget = f"/apis/policy/v1/namespaces/{space.namespace}/poddisruptionbudgets/{NAME}"
+    selector = {"matchLabels": {"plimsoll.dev/server": NAME}}
+    space.rest.apply(
+        budget,
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": NAME},
+            # A share of what is expected: the controller must find how many that are.
+            "spec": {"maxUnavailable": "34%", "selector": selector},
+        },
+    )
+
+    def allowed() -> tuple[int, int]:
+        status = space.rest.get(budget).get("status", {})
+        return status.get("expectedPods", -1), status.get("disruptionsAllowed", -1)
+
+    wait(lambda: allowed() == (3, 2), 15, "2 of 3 may go", allowed)
+    space.scale_to(2)  # the expected number follows the resource
+    await_replicas(space, 2)
+    wait(lambda: allowed() == (2, 1), 15, "1 of 2 may go", allowed)
+    one, other = space.server_pods()
+    evict(space, one)
+    with pytest.raises(RestError, match="disruption budget") as refused:
+        evict(space, other)
+    assert refused.value.code == TOO_MANY
+    wait(lambda: allowed() == (2, 1), 15, "the next may go", allowed)
+    assert uid(other) in {uid(p) for p in space.server_pods()}
+
+
+def test_the_autoscaler_scales_to_zero_and_back_and_a_zero_by_hand_stays(
+    space: Space, metrics: MetricsApi
+) -> None:
+    key = (space.namespace, QUEUE)
+    metrics.values[key] = 25
+    space.apply(sizing=STAMPED)
+    space.wait_ready()
+    autoscale(space, least=0)
+    await_replicas(space, 3)
+    metrics.values[key] = 8
+    await_replicas(space, 1)
+    metrics.values[key] = 0
+    await_replicas(space, 0)
+    wait(lambda: hpa_says(space, "ScaledToZero")[0] == "True", 5, "ScaledToZero")
+    metrics.values[key] = 15
+    await_replicas(space, 2)
+    assert hpa_says(space, "ScaledToZero") == ("False", "NotScaledToZero")
+    quiet(space)
+    found = check_no_fight(space)
+    # 1 -> 3 -> 1 -> 0 -> 2: one write of the scale for each step, one of the Deployment for each of those.
+    assert len(of(found, HPA, SCALE)) == 4, told(space)
+    assert len(of(found, OPERATOR, "deployments")) == 5, told(space)
+    assert len(of(found, OPERATOR, "pods", "create")) == 1
+
+    space.scale_to(0)
+    await_replicas(space, 0)
+    off = ("False", "ScalingDisabled")
+    wait(lambda: hpa_says(space, "ScalingActive") == off, 10, "ScalingDisabled")
+    quiet(space)
+    assert numbers(space) == (0, 0, 0, 0)
+
+
+def test_an_autoscaler_that_changes_its_mind_disturbs_no_first_start(
+    space: Space, metrics: MetricsApi
+) -> None:
+    key = (space.namespace, QUEUE)
+    metrics.values[key] = 30
+    space.delays = {"size": "3s", "load": "6s"}
+    autoscale(space, least=1)
+    space.apply(sizing=STAMPED)
+    # While the sizing pod runs: the number of servers is changed, what is measured is not.
+    wait(lambda: space.server()["spec"]["replicas"] == 3, 10, "3 asked for")
+    assert space.deployment() is None
+    wait(lambda: len(loading(space)) == 3, 20, "3 servers loading", space.explain)
+    first, stamped = loading(space), template(space)
+    wait(lambda: numbers(space) == (3, 3, 3, 0), 5, "3 there, none ready", space.explain)
+    scale = space.rest.get(f"{space.servers}/{NAME}/scale")
+    assert set(first) == {uid(p) for p in space.pods(scale["status"]["selector"])}
+
+    metrics.values[key] = 5  # before the first is ready
+    wait(lambda: len(loading(space)) == 1, 10, "two of them gone", space.explain)
+    (last,) = loading(space)
+    assert last in first
+    await_replicas(space, 1, 20)
+    assert [uid(p) for p in space.server_pods()] == [last]
+    assert template(space) == stamped
+    found = check_no_fight(space)
+    assert len(of(found, HPA, SCALE)) == 2, told(space)
+    assert len(of(found, OPERATOR, "deployments")) == 2, told(space)
+    assert len(of(found, OPERATOR, "pods", "create")) == 1
+
+
+def loading(space: Space) -> dict[str, dict[str, Any]]:
+    """Server pods that have not been asked to go, by uid."""
+    pods = space.pods(f"plimsoll.dev/server={NAME}")
+    return {uid(p): p for p in pods if "deletionTimestamp" not in p["metadata"]}
+
+
+def uid(pod: dict[str, Any]) -> str:
+    """What no other pod ever has."""
+    return str(pod["metadata"]["uid"])
+
+
+def evict(space: Space, pod: dict[str, Any]) -> None:
+    """Ask for an eviction, as a drain does. Raises RestError when the budget refuses."""
+    name = pod["metadata"]["name"]
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": space.namespace},
+    }
+    space.rest.call("POST", f"{space.core}/pods/{name}/eviction", body)
