@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from plimsoll.controller.metrics import Metrics
+from plimsoll.core.engines.readback_usage import USAGE
 from tests.monitoring.exposition import full, names_of
 from tests.monitoring.promql import metrics_in
 from tests.monitoring.promtool import promtool
@@ -58,12 +59,35 @@ def test_the_page_has_a_paragraph_for_each_alert() -> None:
     assert headings == list(ALERTS)
 
 
+# What the engine tells with a budget to divide it by; the reader of running engines has a better page of it.
+ENGINES = {"lightllm_batch_current_max_tokens"} | {
+    name
+    for pages in USAGE.values()
+    for page in pages
+    if page.kind == "metrics"
+    for field in ("fraction", "tokens")
+    for name in page.names.get(field, ())
+}
+
+
 def test_rules_name_only_metrics_that_exist() -> None:
-    known = names_of(Metrics()) | RECORDS
+    known = names_of(Metrics()) | RECORDS | ENGINES
     for rule in ALL_RULES:
         used = metrics_in(rule["expr"])
         assert used, rule["expr"]
         assert used <= known, rule["expr"]
+
+
+def test_the_usage_rule_knows_every_engine_that_tells_of_its_cache() -> None:
+    (rule,) = (r for r in ALL_RULES if r.get("record") == "plimsoll_pod_token_usage_ratio")
+    fractions = {
+        name
+        for pages in USAGE.values()
+        for page in pages
+        if page.kind == "metrics"
+        for name in page.names.get("fraction", ())
+    }
+    assert fractions < metrics_in(rule["expr"])
 
 
 def test_the_exposition_passes_promtool_s_lint() -> None:
