@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.controller.crd import parse
 from plimsoll.controller.objects import BuildContext, Stamp, deployment, sizing_pod
 from plimsoll.controller.objects.context import FILE_KEY_REF, WRAPPER
-from plimsoll.controller.objects.versions import LATEST
+from plimsoll.controller.objects.versions import version_of
 from plimsoll.controller.observed import observe_from
 from plimsoll.controller.plan import plan
 from plimsoll.controller.steps.capacity import stamp_of
@@ -101,11 +101,31 @@ def _write(name: str, resource: dict[str, Any], **rest: Any) -> None:
     made = {"resource": resource, "context": context, **rest}
     made["template"] = rendered({**made, "template": {}}, CONTEXT, live=False)
     text = json.dumps(made, indent=1, sort_keys=True)
-    (FOLDER / f"v{LATEST}-{name}.json").write_text(text + "\n")
+    (FOLDER / f"v{version_of(made['template'])}-{name}.json").write_text(text + "\n")
+
+
+def several_kinds() -> dict[str, Any]:
+    """Three kinds of GPU under two labels, beside what the user asks of nodes himself."""
+    zones = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a", "b"]}
+    spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+    affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [zones]}]
+        },
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 5, "preference": {"matchExpressions": [spot]}}
+        ],
+    }
+    products = ["NVIDIA-L4", "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"]
+    keys = ["nvidia.com/gpu.product", "cloud.example/gpu"]
+    return body(
+        accelerator={"products": products, "classLabelKeys": keys},
+        template={"affinity": {"nodeAffinity": affinity}},
+    )
 
 
 def write_latest() -> None:
-    """Render the files of the latest version, for the resources of version 1."""
+    """Render the files of the newest version that each resource has, most for those of version 1."""
     light, llama = (golden()[f"v1-{name}"]["resource"] for name in ("lightllm", "llamacpp"))
     _write("lightllm", light, capacity=_measured(light))
     _write("llamacpp", llama, capacity=_measured(llama, model_file="llama.gguf", max_sequences=4))
@@ -120,6 +140,7 @@ def write_latest() -> None:
     llama["spec"]["model"] = {"source": source, "file": "llama.gguf"}
     _write("inpod-file-key-ref", light, stamp={"transport": FILE_KEY_REF, "remeasures": True})
     _write("inpod-wrapper", llama, stamp={"transport": WRAPPER, "extra_reserve": 1 << 30})
+    _write("several-kinds", several_kinds(), stamp={"transport": WRAPPER})
 
 
 if __name__ == "__main__":

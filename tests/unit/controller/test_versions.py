@@ -11,7 +11,7 @@ import pytest
 from plimsoll.controller.actions import Patch
 from plimsoll.controller.objects import BuildContext, service
 from plimsoll.controller.objects.names import INPUTS_HASH, RENDER_VERSION
-from plimsoll.controller.objects.versions import LATEST, version_of
+from plimsoll.controller.objects.versions import LATEST, newest, version_of
 from plimsoll.controller.observed import Observed, observe_from
 from plimsoll.controller.plan import Apply, Plan, plan
 from tests.unit.controller.builders import NOW, node, server_pod, stored
@@ -23,6 +23,7 @@ from tests.unit.controller.golden_templates import (
     render_version,
     rendered,
     server_of,
+    stamp_in,
 )
 from tests.unit.controller.plan_worlds import conditions, text
 
@@ -42,6 +43,11 @@ def edited(found: Golden, **changes: Any) -> Golden:
     return made
 
 
+def latest(found: Golden) -> int:
+    """The version that a new server like it has."""
+    return newest(server_of(found), stamp_in(found))
+
+
 def test_there_is_a_file_of_every_version() -> None:
     assert {render_version(name) for name in GOLDEN} == {*range(1, LATEST + 1)}
 
@@ -58,7 +64,7 @@ def test_what_a_version_renders_never_changes(name: str) -> None:
 def test_a_change_of_the_inputs_takes_the_latest_version(name: str) -> None:
     found = edited(GOLDEN[name], rollout={"drainSeconds": 33})
     made = rendered(found, NEWER)
-    assert version_of(made) == LATEST
+    assert version_of(made) == latest(found)
     assert made["spec"]["initContainers"][0]["image"] == NEWER.sizer_image
     assert made["spec"]["terminationGracePeriodSeconds"] == 38
 
@@ -67,7 +73,7 @@ def test_a_change_of_the_inputs_takes_the_latest_version(name: str) -> None:
 def test_who_wants_updates_gets_the_latest_version(name: str) -> None:
     found = edited(GOLDEN[name], **WITH_OPERATOR)
     made = rendered(found, NEWER)
-    assert version_of(made) == LATEST
+    assert version_of(made) == latest(found)
     assert made["spec"]["initContainers"][0]["image"] == NEWER.sizer_image
     # Asked again beside what it made, it makes the same: one rollout, not one for each pass.
     assert rendered({**found, "template": made}, NEWER) == made
@@ -80,7 +86,7 @@ def test_a_template_of_an_unknown_version_is_rendered_anew(name: str) -> None:
         found = copy.deepcopy(GOLDEN[name])
         found["template"]["metadata"]["annotations"][RENDER_VERSION] = unknown
         assert version_of(found["template"]) is None
-        assert version_of(rendered(found, NEWER)) == LATEST
+        assert version_of(rendered(found, NEWER)) == latest(found)
 
 
 @FIRST_ONES
@@ -100,6 +106,47 @@ def test_the_versions_differ_in_what_the_map_says(name: str) -> None:
     assert (
         old["metadata"]["annotations"][INPUTS_HASH] != new["metadata"]["annotations"][INPUTS_HASH]
     )
+
+
+# -- version 3: the order of several products ---------------------------------------------------
+
+
+def preferred(template: dict[str, Any]) -> list[int]:
+    affinity = template["spec"]["affinity"]["nodeAffinity"]
+    return [t["weight"] for t in affinity["preferredDuringSchedulingIgnoredDuringExecution"]]
+
+
+def test_version_3_prefers_the_products_in_their_order() -> None:
+    old, new = (GOLDEN[f"v{version}-several-kinds"] for version in (2, 3))
+    assert old["resource"] == new["resource"]
+    assert preferred(old["template"]) == [5]
+    assert preferred(new["template"]) == [5, 100, 100, 10, 10]
+    required = [
+        t["template"]["spec"]["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
+        for t in (old, new)
+    ]
+    assert required[0] == required[1]
+
+
+@EACH
+def test_version_3_is_only_for_who_has_several_products(name: str) -> None:
+    """Another version number alone would be an update that says nothing, and a restart for it."""
+    found = GOLDEN[name]
+    assert latest(found) == (LATEST if name.endswith("several-kinds") else 2)
+
+
+def test_a_server_of_version_2_is_told_of_the_order() -> None:
+    found = GOLDEN["v2-several-kinds"]
+    live = stored(as_deployed(found))
+    pods = [server_pod(live, 0)]
+    seen = observe_from(
+        found["resource"], deployment=live, service=stored(service(server_of(found))), pods=pods
+    )
+    made = plan(seen, BuildContext(**found["context"]), NOW)
+    assert made.actions == ()
+    assert "render version 2, now 3" in text(made, "UpdateAvailable")
 
 
 # -- the planner beside what an older operator left ------------------------------------------------
@@ -139,7 +186,7 @@ def test_an_upgrade_writes_nothing_but_the_status(name: str) -> None:
     assert found["Ready"] == ("True", "Ready")
     assert found["UpdateAvailable"] == ("True", "OlderRendering")
     said = text(made, "UpdateAvailable")
-    assert f"render version 1, now {LATEST}" in said
+    assert f"render version 1, now {latest(GOLDEN[name])}" in said
     assert f"sizer {GOLDEN[name]['context']['sizer_image']}, now {NEWER.sizer_image}" in said
     assert made.status is not None
     assert made.status["effective"]["renderVersion"] == 1
@@ -160,7 +207,7 @@ def test_the_same_operator_has_no_update(name: str) -> None:
 def test_an_upgrade_restarts_the_servers_of_who_wants_that(name: str) -> None:
     seen = world(edited(GOLDEN[name], **WITH_OPERATOR))
     made = plan(seen, NEWER, NOW)
-    assert version_of(written(made)) == LATEST
+    assert version_of(written(made)) == latest(GOLDEN[name])
     assert "UpdateAvailable" not in conditions(made, seen)
 
 
@@ -171,7 +218,7 @@ def test_an_edit_after_the_upgrade_renders_the_latest(name: str) -> None:
     assert [event.reason for event in made.events if "Deployment" in event.message] == [
         "RolloutStarted"
     ]
-    assert version_of(template) == LATEST
+    assert version_of(template) == latest(GOLDEN[name])
     # The number that was measured by the older operator goes on being the number.
     env = {e["name"]: e.get("value") for e in template["spec"]["initContainers"][0]["env"]}
     assert env["PLIMSOLL_STAMPED_TOKENS"] == "409600"

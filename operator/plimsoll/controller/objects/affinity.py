@@ -1,4 +1,4 @@
-"""Required node affinity: the user's own terms AND the GPU class."""
+"""Node affinity: the user's own terms AND the GPU class, and which of several classes first."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from plimsoll.controller.objects.context import Pin
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+# The most that a preferred term may weigh; the least is 1.
+_HEAVIEST: Final = 100
 
 
 def class_requirements(accelerator: Accelerator, pin: Pin | None) -> list[dict[str, Any]]:
@@ -28,6 +31,57 @@ def class_requirements(accelerator: Accelerator, pin: Pin | None) -> list[dict[s
         {"key": key, "operator": "In", "values": list(accelerator.products)}
         for key in accelerator.class_label_keys
     ]
+
+
+def class_preferences(accelerator: Accelerator, pin: Pin | None) -> list[dict[str, Any]]:
+    """Preferred terms that put the products in the order of their list; empty where none is first.
+
+    The last product has no term: it is what is left. The scheduler adds up the terms that a node
+    meets, so a term under one label key leaves out nodes that an earlier key has judged: a node
+    with two of the labels would count twice.
+    """
+    products, keys = accelerator.products, accelerator.class_label_keys
+    if pin is not None or len(products) < 2:  # noqa: PLR2004 -- one alone is first
+        return []
+    judged = [{"key": key, "operator": "NotIn", "values": list(products)} for key in keys]
+    return [
+        {
+            "weight": weight,
+            "preference": {
+                "matchExpressions": [
+                    {"key": key, "operator": "In", "values": [product]},
+                    *deepcopy(judged[:earlier]),
+                ]
+            },
+        }
+        for product, weight in zip(products, falling_weights(len(products)), strict=False)
+        for earlier, key in enumerate(keys)
+    ]
+
+
+def falling_weights(count: int) -> list[int]:
+    """Weights of all but the last of so many choices, from 100 down, strictly falling.
+
+    Each is the same share of the one before, because the scheduler measures by the best node that
+    there is: when the first kind is used up, the second is as far ahead of the third as the first
+    was of it.
+    """
+    weights: list[int] = []
+    for place in range(1, count):
+        exact = _HEAVIEST ** (place / (count - 1))
+        weights.append(max(round(exact), weights[-1] + 1 if weights else 1))
+    return weights[::-1]
+
+
+def with_node_preferences(
+    affinity: Mapping[str, Any], preferences: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The affinity with more preferred terms behind the user's own."""
+    merged: dict[str, Any] = deepcopy(dict(affinity))
+    if preferences:
+        node = merged.setdefault("nodeAffinity", {})
+        node[_PREFERRED] = [*(node.get(_PREFERRED) or []), *(dict(p) for p in preferences)]
+    return merged
 
 
 def with_node_requirements(

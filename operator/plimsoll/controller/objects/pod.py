@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from plimsoll.controller.crd import sizing_request
 from plimsoll.controller.crd.types import TORCH
 from plimsoll.controller.objects import names
-from plimsoll.controller.objects.affinity import class_requirements, with_node_requirements
+from plimsoll.controller.objects.affinity import (
+    class_preferences,
+    class_requirements,
+    with_node_preferences,
+    with_node_requirements,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -215,8 +220,14 @@ def server_security(server: InferenceServer) -> dict[str, Any]:
     }
 
 
-def pod_base(server: InferenceServer, pin: Pin | None) -> dict[str, Any]:
-    """The pod fields outside the containers: no token, no links, volumes, scheduling."""
+def pod_base(server: InferenceServer, pin: Pin | None, *, ordered: bool = True) -> dict[str, Any]:
+    """The pod fields outside the containers: no token, no links, volumes, scheduling.
+
+    Args:
+        server: the resource.
+        pin: the kind of GPU, or the node, that it must run on.
+        ordered: whether the first of several kinds of GPU is preferred.
+    """
     template = server.spec.template
     security = template.security_context
     groups = {
@@ -228,6 +239,8 @@ def pod_base(server: InferenceServer, pin: Pin | None) -> dict[str, Any]:
     affinity = with_node_requirements(
         template.affinity, class_requirements(server.spec.accelerator, pin)
     )
+    if ordered:
+        affinity = with_node_preferences(affinity, class_preferences(server.spec.accelerator, pin))
     optional = {
         "nodeSelector": dict(template.node_selector),
         "tolerations": [dict(toleration) for toleration in template.tolerations],

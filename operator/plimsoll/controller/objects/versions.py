@@ -10,6 +10,10 @@ hashes, never changes again (``tests/data/templates`` holds a golden template of
 |---|---|---|
 | 1 | before 0.1.0 | (no annotation) tokens, sequences, context and prefill; a guard that reports only |
 | 2 | 0.1.0 | all numbers of an engine, also in its environment; a guard that refuses; InPod |
+| 3 | 0.1.0 | several products and no pin only: preferred terms in the order of the products |
+
+Where a version brings nothing, :func:`newest` is the one before: a template that would be the same
+but for its version is no update, and is not worth a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd.types import TORCH, WITH_OPERATOR
-from plimsoll.controller.objects.affinity import class_requirements
+from plimsoll.controller.objects.affinity import class_preferences, class_requirements
 from plimsoll.controller.objects.context import Stamp
 from plimsoll.controller.objects.hashes import digest, request_of
 from plimsoll.controller.objects.names import RENDER_VERSION, inputs_hash_of
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
     from plimsoll.controller.crd.types import InferenceServer
 
 FIRST: Final = 1
-LATEST: Final = 2
+ORDERED: Final = 3
+LATEST: Final = ORDERED
 
 
 def version_of(template: Mapping[str, Any]) -> int | None:
@@ -38,13 +43,25 @@ def version_of(template: Mapping[str, Any]) -> int | None:
     return int(text) if text.isdecimal() and FIRST <= int(text) <= LATEST else None
 
 
-def inputs_hash(server: InferenceServer, stamp: Stamp, version: int = LATEST) -> str:
+def newest(server: InferenceServer, stamp: Stamp) -> int:
+    """The version that a template is rendered by where nothing speaks for an older one."""
+    ordered = class_preferences(server.spec.accelerator, stamp.pin)
+    return LATEST if ordered else min(LATEST, ORDERED - 1)
+
+
+def inputs_hash(server: InferenceServer, stamp: Stamp, version: int | None = None) -> str:
     """The fingerprint of what the resource and the stamped numbers put into the pod template.
 
     It must not change when only the operator does: a new field of the resource must be absent or
     empty when not set (see :func:`.hashes.digest`), or an upgrade would restart every server.
+
+    Args:
+        server: the resource.
+        stamp: the numbers.
+        version: the rules; None: the newest.
     """
     spec = server.spec
+    version = version or newest(server, stamp)
     return digest(
         {
             "request": request_of(server),
@@ -81,7 +98,8 @@ def version_to_render(
         fingerprint = inputs_hash(server, stamp, version)
         if inputs_hash_of(template) == fingerprint:
             return version, fingerprint
-    return LATEST, inputs_hash(server, stamp)
+    version = newest(server, stamp)
+    return version, inputs_hash(server, stamp, version)
 
 
 def _probe(server: InferenceServer) -> str | None:

@@ -208,7 +208,7 @@ def _pod_spec(
         more=inpod.sizer_env(server) if stamp.transport else guard_env(stamp, version),
     )
     return {
-        **pod_base(server, stamp.pin),
+        **pod_base(server, stamp.pin, ordered=version >= versions.ORDERED),
         "terminationGracePeriodSeconds": drain.grace_seconds(server),
         # The last init container: the kubelet keeps the record of that one only, so it is not run
         # again when the server container restarts.

@@ -9,7 +9,7 @@ from plimsoll.controller.actions import Delete, EventNote, Plan
 from plimsoll.controller.crd.types import INPOD
 from plimsoll.controller.objects.labels import selector_text
 from plimsoll.controller.objects.names import endpoint, inputs_hash_of
-from plimsoll.controller.objects.versions import LATEST, version_of
+from plimsoll.controller.objects.versions import LATEST, newest, version_of
 from plimsoll.controller.objects.workload import (
     progress_deadline,
     server_port,
@@ -144,7 +144,9 @@ def _beside(found: Findings, conditions: Iterable[Condition]) -> list[Condition]
         beside.append(verified(verdict))
     else:
         beside.extend(_kept(found, CAPACITY_VERIFIED))
-    update = update_available(found.rollout.template, found.context)
+    server, stamp = found.observed.server, found.sizing.stamp
+    version = newest(server, stamp) if server is not None and stamp is not None else LATEST
+    update = update_available(found.rollout.template, found.context, version)
     return [*beside, update] if update is not None else beside
 
 

@@ -14,20 +14,23 @@ if TYPE_CHECKING:
     from plimsoll.controller.objects import BuildContext
 
 
-def update_available(template: Mapping[str, Any] | None, context: BuildContext) -> Condition | None:
+def update_available(
+    template: Mapping[str, Any] | None, context: BuildContext, newest: int = versions.LATEST
+) -> Condition | None:
     """That this operator would render the template otherwise; None where it would not.
 
     Args:
         template: the wanted pod template, rendered by the rules of the live one.
         context: the operator's own sizer image.
+        newest: the render version of a new server like it.
     """
     if template is None:
         return None
     version = versions.version_of(template)
     image = template["metadata"]["annotations"].get(SIZER_IMAGE)
     parts = []
-    if version is not None and version < versions.LATEST:
-        parts.append(f"render version {version}, now {versions.LATEST}")
+    if version is not None and version < newest:
+        parts.append(f"render version {version}, now {newest}")
     if image != context.sizer_image:
         parts.append(f"sizer {image}, now {context.sizer_image}")
     if not parts:
