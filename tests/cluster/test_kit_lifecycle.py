@@ -1,6 +1,7 @@
 """Starting, healing, interrupting and stopping a cluster: nothing of it may stay. Each test has its own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,19 +65,26 @@ def wait_for_leftover(name: str, word: str) -> None:
         time.sleep(0.02)
 
 
-def network_namespaces() -> set[int]:
-    """Every network namespace that a process or a mount holds, as its inode."""
+def network_namespaces(name: str) -> set[int]:
+    """Every network namespace that a process or a mount holds, as its inode; not those of other clusters."""
     found = set()
     for path in [*Path("/proc").glob("[0-9]*/ns/net"), *Path("/run/netns").glob("*")]:
         try:
-            found.add(path.stat().st_ino)
+            if not (path.name == "net" and in_another_cluster(path.parents[1], name)):
+                found.add(path.stat().st_ino)
         except OSError:
             continue
     return found
 
 
+def in_another_cluster(process: Path, name: str) -> bool:
+    """Whether the process belongs to a cluster that another worker uses meanwhile. Raises OSError."""
+    groups = re.findall(r"/plimsoll\.([^/\n]+)", (process / "cgroup").read_text())
+    return bool(groups) and name not in groups
+
+
 def test_down_removes_all_of_a_cluster_with_a_running_pod(name: str) -> None:
-    spaces, mounts = network_namespaces(), set(mount_points())
+    spaces, mounts = network_namespaces(name), set(mount_points())
     cluster = Cluster(name, NODES)
     cluster.up()
     cluster.load_image(busybox_image(print))
@@ -94,7 +102,11 @@ def test_down_removes_all_of_a_cluster_with_a_running_pod(name: str) -> None:
     # Others may start clusters meanwhile, which is why ours are looked for by what is new and has our name.
     assert not [p for p, _ in set(mount_points()) - mounts if name in p]
     assert not any("999" in line for line in command_lines())
-    assert network_namespaces() <= spaces | others(name)
+    # Nor is there one that stays: others make some for a moment.
+    end = time.monotonic() + 10
+    while stayed := network_namespaces(name) - spaces - others(name):
+        assert time.monotonic() < end, stayed
+        time.sleep(0.2)
 
 
 def others(name: str) -> set[int]:

@@ -151,13 +151,38 @@ class Tenant:
     def delete(self) -> None:
         """Everything, so that the next test finds free GPUs."""
         rest = self.world.rest
-        rest.call("DELETE", self.servers)
-        rest.call("DELETE", f"{self.apps}/deployments")
-        # No request is drained here: a namespace otherwise waits for the pods' whole grace period.
-        rest.call("DELETE", f"{self.core}/pods?gracePeriodSeconds=1")
+        rest.call("DELETE", f"{self.servers}?propagationPolicy=Orphan")
+        self._end("")
         rest.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
+        # What a controller had made before it learned of that. From here on none can be made.
+        rest.call("DELETE", f"{self.core}/pods?gracePeriodSeconds=1")
         wait(lambda: not self.pods(), 60, "pods gone and GPUs free")
         rest.call("DELETE", f"/api/v1/persistentvolumes/{self.namespace}-models")
+
+    def remove(self, name: str) -> None:
+        """One server and its children. The namespace stays as it was before it."""
+        rest = self.world.rest
+        kinds = [f"plimsoll.dev/{label}={name}" for label in ("server", "sizing-for")]
+        rest.call("DELETE", f"{self.servers}/{name}?propagationPolicy=Orphan")
+        rest.call("DELETE", f"{self.core}/services?labelSelector={kinds[0]}")
+
+        def gone() -> bool:
+            for kind in kinds:
+                self._end(f"&labelSelector={kind}")
+            return not (self.server(name) or any(self.pods(kind) for kind in kinds))
+
+        wait(gone, 60, f"{name} gone and its GPUs free")
+
+    def _end(self, selector: str) -> None:
+        """Ask pods to go at once: no request is drained here.
+
+        Their owners leave them behind, as a pod that ends with its owner is given its whole grace period, which a later
+        request cannot shorten once the preStop hook runs.
+        """
+        rest = self.world.rest
+        for kind in ("deployments", "replicasets"):
+            rest.call("DELETE", f"{self.apps}/{kind}?propagationPolicy=Orphan{selector}")
+        rest.call("DELETE", f"{self.core}/pods?gracePeriodSeconds=1{selector}")
 
     @property
     def core(self) -> str:

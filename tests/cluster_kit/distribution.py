@@ -17,13 +17,15 @@ from .lock import Users
 
 SHARED = (
     ("tests/cluster/test_kit_lifecycle.py", "lifecycle"),
+    ("tests/cluster/test_demo.py", "demo"),
+    ("tests/cluster/test_images.py", "images"),
     ("tests/cluster/", "cluster"),
     ("tests/scale/", "scale"),
     ("tests/contract/", "contract"),
 )
 """What shares a cluster, as (start of a test's id, name). The first that fits counts."""
-ORDER = ("cluster", "scale", "contract", "lifecycle")
-"""From the longest to the shortest; what needs no cluster fills up."""
+ORDER = ("cluster", "scale", "contract", "lifecycle", "demo")
+"""From the longest to the shortest."""
 
 
 def scope(nodeid: str) -> str:
@@ -35,9 +37,9 @@ def scope(nodeid: str) -> str:
 
 
 def longest_first(nodeid: str) -> int:
-    """Return the place of a test's scope in the order in which scopes go out."""
+    """Return the place of a test's scope in the order in which scopes go out: the many short ones fill up."""
     name = scope(nodeid)
-    return ORDER.index(name) if name in ORDER else len(ORDER)
+    return ORDER.index(name) if name in ORDER else len(ORDER) + name.startswith("tests/unit/")
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

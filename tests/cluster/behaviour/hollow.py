@@ -24,6 +24,7 @@ NAME = "hollow"
 TAINT = {"key": "example.com/hollow", "value": "true", "effect": "NoSchedule"}
 TOLERATION = {**TAINT, "operator": "Equal"}
 SECONDS = 600
+HEARTBEAT_SECONDS = 10
 
 
 @contextmanager
@@ -41,8 +42,10 @@ def hollow_node(rest: Rest, gpus: int) -> Iterator[None]:
     rest.merge(f"{path}/status", {"status": _node_status(gpus)})
     # A new Node is tainted until the node controller has seen that it is ready.
     stop = threading.Event()
-    thread = threading.Thread(target=_kubelet, args=(rest, stop), daemon=True)
-    thread.start()
+    kubelet = threading.Thread(target=_kubelet, args=(rest, stop), daemon=True)
+    heart = threading.Thread(target=_beat, args=(rest, stop, f"{path}/status", gpus), daemon=True)
+    kubelet.start()
+    heart.start()
     try:
         yield
     finally:
@@ -51,7 +54,14 @@ def hollow_node(rest: Rest, gpus: int) -> Iterator[None]:
             lambda: not _pods(rest), 60, "the pods of the hollow node are gone", lambda: _pods(rest)
         )
         stop.set()
+        heart.join()
         rest.call("DELETE", path)
+
+
+def _beat(rest: Rest, stop: threading.Event, path: str, gpus: int) -> None:
+    """Say that the node is ready: after 50 s without a word its pods would be no longer."""
+    while not stop.wait(HEARTBEAT_SECONDS):
+        rest.merge(path, {"status": _node_status(gpus)})
 
 
 def _pods(rest: Rest) -> list[str]:

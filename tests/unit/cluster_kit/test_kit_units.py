@@ -92,6 +92,7 @@ def test_cluster_tests_are_skipped_only_where_none_can_run(
         ("tests/cluster/test_a.py", "cluster"),
         ("tests/cluster/behaviour/test_a.py", "cluster"),
         ("tests/cluster/test_kit_lifecycle.py", "lifecycle"),
+        ("tests/cluster/test_demo.py", "demo"),
         ("tests/contract/test_a.py", "contract"),
         ("tests/scale/test_a.py", "scale"),
     ],
@@ -109,7 +110,7 @@ def test_workers_start_with_what_takes_longest() -> None:
         return [item.nodeid.split("/")[1] for item in _collected(*items, **worker)]
 
     assert order() == list(folders)
-    assert order(workerinput={}) == ["cluster", "scale", "contract", "unit", "chart"]
+    assert order(workerinput={}) == ["cluster", "scale", "contract", "chart", "unit"]
 
 
 def _hierarchy(root: Path, files: dict[str, str]) -> Path:
