@@ -29,6 +29,7 @@ class Gpu:
         count: devices of a node.
         price: of a node, an hour.
         cloud: the cloud's own labels of such a node.
+        discovered: whether GPU feature discovery labels such nodes too.
     """
 
     slug: str
@@ -37,6 +38,12 @@ class Gpu:
     count: int
     price: float
     cloud: tuple[tuple[str, str], ...] = ()
+    discovered: bool = True
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """All of them."""
+        return {**(self.gfd if self.discovered else {}), **dict(self.cloud)}
 
     @property
     def gfd(self) -> dict[str, str]:
@@ -69,6 +76,11 @@ class Gpu:
         return int(self.budget["kv"]) // CELL
 
 
+A10G = Gpu(
+    "a10g", "NVIDIA-A10G", 23028, 1, 3.0,
+    (("karpenter.k8s.aws/instance-gpu-name", "a10g"), ("karpenter.k8s.aws/instance-gpu-count", "1")),
+    discovered=False,
+)  # fmt: skip
 L40S = Gpu(
     "l40s", "NVIDIA-L40S", 46068, 1, 2.0,
     (("karpenter.k8s.aws/instance-gpu-name", "l40s"), ("karpenter.k8s.aws/instance-gpu-count", "1")),
@@ -81,7 +93,7 @@ H100 = Gpu(
     "h100", "NVIDIA-H100-80GB-HBM3", 81559, 8, 98.0,
     (("karpenter.k8s.aws/instance-gpu-name", "h100"), ("cloud.google.com/gke-accelerator", "nvidia-h100-80gb")),
 )  # fmt: skip
-GPUS = (L40S, A100, H100)
+GPUS = (A10G, L40S, A100, H100)
 
 
 def report(gpu: Gpu, uid: str, request_hash: str, count: str) -> str:

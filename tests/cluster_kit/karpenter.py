@@ -18,26 +18,22 @@ _MODULE = "sigs.k8s.io/karpenter"
 SECONDS = 30.0
 
 
-def instance_types(gpus: Sequence[Gpu] = GPUS, unavailable: Sequence[str] = ()) -> list[Any]:
+def instance_types(gpus: Sequence[Gpu] = GPUS) -> list[Any]:
     """Return the file's content: one type for each kind of GPU, spot at half the price.
 
-    What an offering requires becomes a label that Karpenter knows of, and that its nodes have.
-
-    Args:
-        gpus: the kinds.
-        unavailable: slugs of those that the cloud has none of at present.
+    What an offering requires becomes a label that Karpenter knows of, and that its nodes have. The provider takes every
+    offering for available; a pool that asks for another zone than ``zone-a`` stands for one that the cloud has none of.
     """
     found = []
     for gpu in gpus:
-        labels = {**gpu.gfd, **dict(gpu.cloud)}
         offerings = [
             {
                 "Price": price,
-                "Available": gpu.slug not in unavailable,
+                "Available": True,
                 "Requirements": [
                     _in("topology.kubernetes.io/zone", "zone-a"),
                     _in("karpenter.sh/capacity-type", kind),
-                    *(_in(key, value) for key, value in labels.items()),
+                    *(_in(key, value) for key, value in gpu.labels.items()),
                 ],
             }
             for kind, price in (("on-demand", gpu.price), ("spot", gpu.price / 2))
@@ -64,12 +60,13 @@ def _in(key: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": list(values)}
 
 
-def node_class(name: str = "default") -> dict[str, Any]:
-    """Return what a NodePool of the kwok provider refers to."""
+def node_class(delay: str = "0s") -> dict[str, Any]:
+    """Return what a NodePool of the kwok provider refers to; a machine takes ``delay`` to start."""
     return {
         "apiVersion": "karpenter.kwok.sh/v1alpha1",
         "kind": "KWOKNodeClass",
-        "metadata": {"name": name},
+        "metadata": {"name": "default"},
+        "spec": {"nodeRegistrationDelay": delay},
     }
 
 

@@ -122,8 +122,8 @@ TABLE: dict[str, tuple[list[Raw], Hint | None]] = {
     ),
     "no time at all": ([{"reason": "Nominated", "message": CLAIMED}], None),
     "lines and a long list": (
-        [event("NotTriggerScaleUp", "pod didn't\n trigger " + "x" * 400)],
-        Hint("NoMatchingNodePool", "pod didn't trigger " + "x" * 281 + "..."),
+        [event("NotTriggerScaleUp", "pod didn't\n trigger " + "x" * 700)],
+        Hint("NoMatchingNodePool", "pod didn't trigger " + "x" * 581 + "..."),
     ),
 }  # fmt: skip
 

@@ -57,7 +57,8 @@ LOOK: Final = 6.0
 LATER_LOOK: Final = 15.0
 LONG: Final = 600.0
 
-_LONGEST_QUOTE: Final = 300
+# Karpenter names what the pod asks for after all that the NodePool has.
+_LONGEST_QUOTE: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
