@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test behaviour chart-cluster unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-accuracy calibrate fuzz clean-cache metrics-page dashboard dashboard-picture
+.PHONY: help host demo test behaviour chart-cluster unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-sizer bench-accuracy calibrate fuzz clean-cache metrics-page dashboard dashboard-picture
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -110,7 +110,10 @@ images: prerequisites ## build the operator, sizer and demo engine images
 measure: prerequisites ## print times, memory and image sizes of one server's life as JSON
 	@$(PY) -m bench.lifecycle
 
-bench: setup ## the time of whole processes of fit, and the sizer's own time and memory, as JSON
+bench: prerequisites ## the operator beside a Go operator and stock kopf: every suite, tables in docs/performance.md (BENCH_ARGS)
+	@$(PY) -m bench.operator all $(BENCH_ARGS)
+
+bench-sizer: setup ## the time of whole processes of fit, and the sizer's own time and memory, as JSON
 	@$(PY) -m bench.start
 	@$(PY) -m bench.sizer
 

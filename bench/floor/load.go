@@ -62,6 +62,14 @@ type life struct{ asked, answered, added, child, settled time.Time }
 type watcher struct {
 	mu    sync.Mutex
 	lives map[string]*life
+	last  time.Time // of the latest moment of any life
+}
+
+// idle is for how long nothing has come.
+func (w *watcher) idle() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(w.last)
 }
 
 func (w *watcher) at(key string) *life {
@@ -105,6 +113,7 @@ func (w *watcher) follow(ctx context.Context, cfg *rest.Config, status bool) err
 		m := o.(*metav1.PartialObjectMetadata)
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		w.last = time.Now()
 		stamp(&w.at(m.Namespace + "/" + m.Name).child)
 	}})
 	go children.Run(ctx.Done())
@@ -117,6 +126,7 @@ func (w *watcher) follow(ctx context.Context, cfg *rest.Config, status bool) err
 		stamp(&l.added)
 		if status && l.settled.IsZero() && settled(u) {
 			l.settled = time.Now()
+			w.last = l.settled
 		}
 	}
 	crs := dynamicinformer.NewFilteredDynamicInformer(objects, servers, "", 0, cache.Indexers{}, nil).Informer()
@@ -141,6 +151,7 @@ func (s *stream) create(ctx context.Context, c dynamic.Interface, body map[strin
 				_, err := c.Resource(servers).Namespace(s.namespace).Create(ctx, u, metav1.CreateOptions{})
 				w.mu.Lock()
 				stamp(&w.at(key).answered)
+				w.last = time.Now()
 				w.mu.Unlock()
 				if err != nil && s.failed.Add(1) == 1 {
 					fmt.Fprintln(os.Stderr, err)
@@ -225,6 +236,7 @@ func load(args []string) error {
 	status := fs.Bool("settle", true, "wait until each says RolledOut")
 	children := fs.Bool("children", true, "wait for a Deployment of each")
 	limit := fs.Duration("limit", 10*time.Minute, "give up waiting after this")
+	stall := fs.Duration("stall", 45*time.Second, "give up when nothing has come for so long")
 	_ = fs.Parse(args)
 	raw, err := os.ReadFile(*path)
 	if err != nil {
@@ -253,8 +265,12 @@ func load(args []string) error {
 	}
 	wg.Wait()
 	fmt.Fprintln(os.Stderr, "created")
-	announced := false
-	for end := time.Now().Add(*limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	announced, total := false, 0
+	for _, s := range all {
+		total += s.n
+	}
+	pause := time.Duration(20+total/50) * time.Millisecond // looking at all of them must stay cheap
+	for end := time.Now().Add(*limit); time.Now().Before(end) && w.idle() < *stall; time.Sleep(pause) {
 		born, done := w.progress(all, *prefix)
 		if !announced && (born || !*children) {
 			announced = true

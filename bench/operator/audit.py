@@ -24,7 +24,9 @@ def events(log: Path, user: str, since: str, until: str = "9") -> Iterator[dict[
         until: as since.
     """
     needle = f'"username":"{user}"'.encode()
-    for path in sorted(log.parent.glob(f"{log.stem}*{log.suffix}"), key=lambda p: p.stat().st_mtime):
+    for path in sorted(
+        log.parent.glob(f"{log.stem}*{log.suffix}"), key=lambda p: p.stat().st_mtime
+    ):
         with path.open("rb") as lines:
             for line in lines:
                 if needle not in line or not line.endswith(b"\n"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ from bench.operator.lab import ROOT, Lab, LabError, stamp
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 NAMES: Final = ("plimsoll", "floor", "stock")
 HEALTH_PORT: Final = 18080
@@ -38,7 +38,6 @@ class Running:
     process: subprocess.Popen[bytes]
     began: str
     watch_seconds: float = 0.0
-    marks: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -85,7 +84,11 @@ def argv_of(lab: Lab, who: str, *, frozen: bool = False) -> list[str | Path]:
         case "plimsoll":
             return [python, "-m", "plimsoll.controller"]
         case "floor":
-            flags = ["-objects", lab.folder / "objects.json", *(["-frozen"] if frozen else [])]
+            flags: list[str | Path] = [
+                "-objects",
+                lab.folder / "objects.json",
+                *(["-frozen"] if frozen else []),
+            ]
             return [lab.floor, "run", *flags]
         case "stock":
             module = ROOT / "bench" / "stock" / "handlers.py"
@@ -97,7 +100,7 @@ def environment(lab: Lab, who: str) -> dict[str, str]:
     """What each is told by its environment."""
     return {
         "KUBECONFIG": str(lab.config(who)),
-        "PYTHONPATH": str(ROOT / "operator"),
+        "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT}",
         "PYTHONDONTWRITEBYTECODE": "",
         "POD_NAMESPACE": "plimsoll-system",
         "POD_NAME": "bench",
@@ -114,7 +117,7 @@ def running(
     who: str,
     *,
     frozen: bool = False,
-    prefix: tuple[str | Path, ...] = (),
+    argv: Sequence[str | Path] = (),
     wait: float = 60,
 ) -> Iterator[Running]:
     """Start an operator, wait until it watches, and stop it at the end of the block.
@@ -123,12 +126,12 @@ def running(
         lab: where.
         who: which.
         frozen: the Go operator: write nothing.
-        prefix: goes before its command (a profiler).
+        argv: in place of its command (a profiler around it).
         wait: seconds that it may need to its watch.
     """
-    argv = [*prefix, *argv_of(lab, who, frozen=frozen)]
+    command = argv or argv_of(lab, who, frozen=frozen)
     began = stamp()
-    with lab.process(argv, environment(lab, who), lab.folder / f"{who}.log") as process:
+    with lab.process(command, environment(lab, who), lab.folder / f"{who}.log") as process:
         one = Running(who, lab, process, began)
         one.watch_seconds = lab.wait_watch(who, began, wait)
         time.sleep(REST_SECONDS)

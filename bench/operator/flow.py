@@ -11,11 +11,12 @@ from bench.operator.proc import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
-def burst(lab: Lab, who: str, number: int, prefix: Sequence[str] = ()) -> dict[str, Any]:
+def burst(lab: Lab, who: str, number: int, argv: Sequence[str | Path] = ()) -> dict[str, Any]:
     """So many servers at once: from the first creation to the last child, the last status, the last deletion."""
-    return _flow(lab, who, number, 0.0, prefix)
+    return _flow(lab, who, number, 0.0, argv)
 
 
 def rate(lab: Lab, who: str, per_second: float, seconds: float) -> dict[str, Any]:
@@ -24,9 +25,9 @@ def rate(lab: Lab, who: str, per_second: float, seconds: float) -> dict[str, Any
 
 
 def _flow(
-    lab: Lab, who: str, number: int, per_second: float, prefix: Sequence[str] = ()
+    lab: Lab, who: str, number: int, per_second: float, argv: Sequence[str | Path] = ()
 ) -> dict[str, Any]:
-    with running(lab, who, prefix=tuple(prefix)) as one:
+    with running(lab, who, argv=argv) as one:
         idle = one.memory()
         since, revision, cpu = stamp(), lab.revision(), one.cpu()
         plane = {name: cpu_seconds(pid) for name, pid in lab.pids().items()}

@@ -152,7 +152,7 @@ class Lab:
                 except subprocess.TimeoutExpired:
                     running.kill()
 
-    def load(
+    def load(  # noqa: PLR0913  # as many as the loader has flags
         self,
         streams: Sequence[tuple[str, int, float]],
         *,
@@ -227,8 +227,10 @@ class Lab:
         """The CRD and the rights of the rendered installation, without the operator's Deployment."""
         text = (ROOT / "manifests" / "install.yaml").read_text()
         kept = [doc for doc in yaml.safe_load_all(text) if doc and doc["kind"] not in _SKIPPED]
-        for namespace in ("bench", *TENANTS):
-            kept.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        kept += [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            for namespace in ("bench", *TENANTS)
+        ]
         kept.append(
             {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -286,5 +288,3 @@ class Lab:
                     return (datetime.fromisoformat(event["stageTimestamp"]) - began).total_seconds()
             time.sleep(0.1)
         raise LabError(f"{who} does not watch after {seconds:.0f} s: see {self.folder}/{who}.log")
-
-

@@ -14,13 +14,10 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kopf
 import kubernetes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OBJECTS = json.loads(Path(os.environ["BENCH_OBJECTS"]).read_text())
 LABEL = "plimsoll.dev/server"
@@ -41,10 +38,10 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:  # noqa: ANN40
 @kopf.on.create(GROUP, VERSION, PLURAL)
 @kopf.on.update(GROUP, VERSION, PLURAL)
 @kopf.on.resume(GROUP, VERSION, PLURAL)
-def bring_about(  # noqa: PLR0913
+def bring_about(
     spec: kopf.Spec,
     name: str,
-    namespace: str,
+    namespace: str | None,
     meta: kopf.Meta,
     patch: kopf.Patch,
     status: kopf.Status,
@@ -69,7 +66,9 @@ def bring_about(  # noqa: PLR0913
 
 
 @kopf.on.event("apps", "v1", "deployments", labels={"app.kubernetes.io/managed-by": "stock"})
-def follow(body: kopf.Body, name: str, namespace: str, event: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401
+def follow(
+    body: kopf.Body, name: str, namespace: str | None, event: kopf.RawEvent, **_: Any
+) -> None:  # noqa: ANN401
     """Tell in the server's status what became of its Deployment."""
     live = body.get("status", {})
     behind = live.get("observedGeneration", 0) < body["metadata"]["generation"]
