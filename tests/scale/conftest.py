@@ -12,6 +12,7 @@ from tests.cluster_kit import kwok
 from tests.cluster_kit.fixtures import NAMES, running
 from tests.cluster_kit.gotools import go_tool
 from tests.cluster_kit.rest import Rest
+from tests.scale import keda
 from tests.scale.world import Scale, Space, install, start_operator
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def scale_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A control plane, and kwok as the kubelet of whatever nodes are made."""
-    for program in ("kwok", "karpenter"):
-        go_tool(program)  # while the Internet can be seen
+    # While the Internet can be seen.
+    for program in ("kwok", "karpenter", "keda", "keda-adapter", "prometheus"):
+        go_tool(program)
+    keda.sources()
     with running(NAMES["scale_cluster"], (), pytestconfig) as cluster:
         yield cluster
 

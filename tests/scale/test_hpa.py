@@ -14,8 +14,17 @@ from tests.cluster.world import wait
 from tests.cluster_kit.gpus import A100
 from tests.cluster_kit.rest import RestError
 from tests.scale import metrics_api
+from tests.scale.replicas import (
+    SCALE,
+    await_replicas,
+    check_no_fight,
+    numbers,
+    of,
+    template,
+    told,
+)
 from tests.scale.world import NAME
-from tests.scale.writes import ADMIN, HPA, OPERATOR, Write, replicas_owners, writes
+from tests.scale.writes import ADMIN, HPA, OPERATOR, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +33,6 @@ if TYPE_CHECKING:
     from tests.scale.world import Scale, Space
 
 STAMPED = {"mode": "Stamped"}
-SCALE = "inferenceservers/scale"
 QUEUE = "requests_waiting"
 PER_SERVER = 10
 TOO_MANY = 429
@@ -96,73 +104,21 @@ def hpa_says(space: Space, kind: str) -> tuple[str, str]:
     return next(((c["status"], c["reason"]) for c in found if c["type"] == kind), ("", ""))
 
 
-def numbers(space: Space) -> tuple[int, int, int, int]:
-    """Replicas: of the resource's spec, of its Deployment's, there, ready."""
-    server, child = space.server(), space.deployment()
-    status = server.get("status", {})
-    return (
-        server["spec"]["replicas"],
-        child["spec"]["replicas"] if child else -1,
-        status.get("replicas", -1),
-        status.get("readyReplicas", -1),
-    )
-
-
-def await_replicas(space: Space, count: int, seconds: float = 30) -> None:
-    """Until so many are wanted, there and ready, by every object's word."""
-    wait(
-        lambda: numbers(space) == (count,) * 4,
-        seconds,
-        f"{count} replicas",
-        lambda: (numbers(space), space.explain(), told(space)),
-    )
-
-
-def told(space: Space) -> list[str]:
-    """Every write, for whoever reads a failure."""
-    return [str(write) for write in writes(space.scale.cluster, space.namespace)]
-
-
-def of(found: list[Write], who: str, what: str, *verbs: str) -> list[Write]:
-    """The writes of one client to one kind."""
-    return [w for w in found if (w.who, w.what) == (who, what) and (not verbs or w.verb in verbs)]
-
-
-def check_no_fight(space: Space) -> list[Write]:
-    """Only the operator writes the Deployment, autoscalers write nothing but the scale; returns all writes."""
-    found = writes(space.scale.cluster, space.namespace)
-    assert {w.who for w in found if w.what == "deployments"} == {OPERATOR}, told(space)
-    assert {w.what for w in found if w.who == HPA} <= {SCALE, "horizontalpodautoscalers/status"}
-    assert {w.what for w in found if w.who == OPERATOR} <= {
-        "deployments",
-        "inferenceservers/status",
-        "pods",
-        "services",
-    }
-    child = space.deployment()
-    assert child is not None
-    assert replicas_owners(child) == {"plimsoll"}
-    return found
-
-
 def quiet(space: Space) -> None:
-    """Check that for a while neither the operator nor the autoscaler changes a thing."""
+    """Check that for a while nobody writes the number of servers, or a pod."""
     before = changes(space)
     time.sleep(QUIET)
     assert changes(space) == before
 
 
 def changes(space: Space) -> list[str]:
-    """The writes of both; the autoscaler's notes on itself are none."""
+    """The writes of the operator and of the autoscaler; status follows what happens and is none."""
     found = writes(space.scale.cluster, space.namespace)
-    return [str(w) for w in found if w.who == OPERATOR or (w.who, w.what) == (HPA, SCALE)]
-
-
-def template(space: Space) -> Any:
-    """The Deployment's pod template, for comparisons."""
-    child = space.deployment()
-    assert child is not None
-    return child["spec"]["template"]
+    return [
+        str(w)
+        for w in found
+        if w.what == SCALE or (w.who == OPERATOR and not w.what.endswith("/status"))
+    ]
 
 
 def test_kubectl_scale_up_down_to_zero_and_back_measures_once(space: Space) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:plimsoll-operator"
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+KEDA = "system:serviceaccount:keda:keda-operator"
 ADMIN = "admin"
 _OK = 400
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
