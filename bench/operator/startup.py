@@ -63,11 +63,11 @@ def imports(rounds: int = 5) -> dict[str, Any]:
         "seconds": round(statistics.median(float(one[0]) for one in taken), 3),
         "modules": int(taken[0][1]),
         "rssMiB": round(statistics.median(float(one[2]) for one in taken), 1),
-        "selfMsByPackage": _by_package(trace),
+        "selfMsByPackage": by_package(trace),
     }
 
 
-def _by_package(trace: str) -> dict[str, float]:
+def by_package(trace: str) -> dict[str, float]:
     """Own milliseconds of the modules of each top-level package, the largest first."""
     found: dict[str, float] = {}
     for own, _, _, module in _LINE.findall(trace):

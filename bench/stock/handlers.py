@@ -67,8 +67,12 @@ def bring_about(
 
 @kopf.on.event("apps", "v1", "deployments", labels={"app.kubernetes.io/managed-by": "stock"})
 def follow(
-    body: kopf.Body, name: str, namespace: str | None, event: kopf.RawEvent, **_: Any
-) -> None:  # noqa: ANN401
+    body: kopf.Body,
+    name: str,
+    namespace: str | None,
+    event: kopf.RawEvent,
+    **_: Any,  # noqa: ANN401
+) -> None:
     """Tell in the server's status what became of its Deployment."""
     live = body.get("status", {})
     behind = live.get("observedGeneration", 0) < body["metadata"]["generation"]

@@ -1,0 +1,48 @@
+"""The harness of `make bench` on a control plane of its own: the figures that do not depend on the machine."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.operator import stamped
+from bench.operator.contenders import running
+from bench.operator.lab import TENANTS, Lab, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.contract
+
+SERVERS = 5
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """A control plane with the CRD and the operator's rights; the operator's process is the test's."""
+    found = Lab(f"{os.environ.get('PLIMSOLL_TEST_PREFIX', 't')}-bench")
+    try:
+        found.up()
+        yield found
+    finally:
+        found.down()
+
+
+def test_requests_of_a_life_and_of_a_restart(lab: Lab) -> None:
+    """At most 8 writes and 4 reads from creation to deletion, Events apart; a restart over servers writes nothing."""
+    life = stamped.stamped(lab, SERVERS, per_second=0)["callsWithDeletion"]
+    assert life["byCall"]["create pods"] == SERVERS
+    assert 0 < life["writesEach"] <= 8, life
+    assert life["readsEach"] <= 4, life
+    with running(lab, "plimsoll") as one:
+        (seen,) = lab.load([(TENANTS[0], SERVERS, 0)])
+        assert (seen["settled"], seen["missing"]) == (SERVERS, 0)
+        one.quiet()
+    since = stamp()
+    with running(lab, "plimsoll") as one:
+        one.quiet()
+        again = one.calls(since, SERVERS)
+    assert again["byCall"]["watch inferenceservers"] == 1
+    assert again["writes"] == 0, again
