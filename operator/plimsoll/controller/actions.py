@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply, with force, of a complete child object; ``why`` is for the log."""
+    """Server-side apply of a complete child object; ``why`` is for the log."""
 
     obj: dict[str, Any]
     why: str = field(default="", compare=False)
@@ -90,7 +90,7 @@ class Plan:
     """The decision of one pass.
 
     Attributes:
-        actions: writes on children, in this order, before the status is written.
+        actions: writes on children, in this order.
         status: the whole new status, or None when it is as it was.
         events: transitions that people should see.
         requeue_after: seconds until the next look if nothing happens before; None: no need.

@@ -189,15 +189,19 @@ class Cluster(Protocol):
         """
         ...
 
-    async def apply(self, obj: Object, manager: str = FIELD_MANAGER) -> Object:
-        """Server-side apply with force; returns the live object.
+    async def apply(
+        self, obj: Object, manager: str = FIELD_MANAGER, *, force: bool = True
+    ) -> Object:
+        """Server-side apply; returns the live object.
 
         Args:
             obj: what the manager wants; what it wanted before and does not now is removed.
             manager: who applies.
+            force: whether fields that others have are taken over.
 
         Raises:
-            Conflict: ``metadata.uid`` is given and is not that of the object of this name.
+            Conflict: ``metadata.uid`` is given and is not that of the object of this name; or,
+                without force, somebody else has one of the fields with another value.
         """
         ...
 

@@ -123,7 +123,9 @@ class KubeCluster:
             raise
         return Page(body.get("items") or [], str(body["metadata"].get("continue") or ""))
 
-    async def apply(self, obj: Object, manager: str = FIELD_MANAGER) -> Object:
+    async def apply(
+        self, obj: Object, manager: str = FIELD_MANAGER, *, force: bool = True
+    ) -> Object:
         """See `Cluster.apply`."""
         try:
             return await self._api.must(
@@ -131,7 +133,7 @@ class KubeCluster:
                 _path(obj),
                 body=obj,
                 content_type=_APPLY,
-                query=[("fieldManager", manager), ("force", "true")],
+                query=[("fieldManager", manager), *([("force", "true")] if force else [])],
             )
         except Refused as refused:
             # The answer where another object has the name; where none has it, it is a 409.

@@ -1,7 +1,7 @@
 """Gathers what one pass plans on: the store's picture, and two kinds of live reads.
 
-* A Deployment or Service that the store does not hold is read live: an apply with force would
-  otherwise take over a foreign object, which our label selector never shows us.
+* A Deployment or Service that the store does not hold is read live where a stranger may have its
+  name, which our label selector never shows us: when asked to look, and while the status says so.
 * The node that a sizing pod ran on, for the label that the servers are pinned to (`nodes`).
 
 Nothing is decided here; sorting by owner and parsing are `observed.observe_from`'s, which is pure.
@@ -21,6 +21,7 @@ from plimsoll.controller.cluster import (
     Resource,
 )
 from plimsoll.controller.observed import Observed, observe_from, wanted_node
+from plimsoll.controller.status import ACCEPTED, previous
 from plimsoll.controller.store import Key, Store, trim
 
 if TYPE_CHECKING:
@@ -29,8 +30,17 @@ if TYPE_CHECKING:
     from plimsoll.controller.nodes import NodeReader
 
 
-async def observe(store: Store, cluster: Cluster, nodes: NodeReader, key: Key) -> Observed | None:
+async def observe(
+    store: Store, cluster: Cluster, nodes: NodeReader, key: Key, *, look: bool = False
+) -> Observed | None:
     """What is known about one server, or None where there is none.
+
+    Args:
+        store: the picture that the watches keep.
+        cluster: for live reads.
+        nodes: for the node that was measured.
+        key: which server.
+        look: whether to ask who has the names of children that the store does not know.
 
     Raises:
         Retry: a live read was not answered.
@@ -41,19 +51,22 @@ async def observe(store: Store, cluster: Cluster, nodes: NodeReader, key: Key) -
         return None
     pods = tuple(store.children(PODS.kind, key))
     node = await _node(nodes, raw, pods)
+    look = look or previous(raw.get("status") or {}, ACCEPTED).get("reason") == "Conflict"
     return observe_from(
         raw,
-        deployment=await _named(store, cluster, DEPLOYMENTS, key),
-        service=await _named(store, cluster, SERVICES, key),
+        deployment=await _named(store, cluster, DEPLOYMENTS, key, look=look),
+        service=await _named(store, cluster, SERVICES, key, look=look),
         pods=pods,
         node=node,
         nodes_refused=nodes.refused,
     )
 
 
-async def _named(store: Store, cluster: Cluster, resource: Resource, key: Key) -> Object | None:
+async def _named(
+    store: Store, cluster: Cluster, resource: Resource, key: Key, *, look: bool
+) -> Object | None:
     known = store.get(resource.kind, *key)
-    if known is not None:
+    if known is not None or not look:
         return known
     live = await cluster.get(resource, *key)
     # Not put into the store: without our label no watch would ever correct it there.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.controller.crd import InvalidSpec, parse
+from plimsoll.controller.crd import DEFAULT_CLASS_LABELS, InvalidSpec, parse
 from plimsoll.controller.objects.labels import SERVER_LABEL, SIZING_LABEL, controller_uid
 
 if TYPE_CHECKING:
@@ -96,8 +96,17 @@ def wanted_node(raw: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> st
             node = pod.get("spec", {}).get("nodeName")
             if node:
                 return str(node)
-    found = ((raw.get("status") or {}).get("capacity") or {}).get("node")
-    return str(found) if found else None
+    capacity = (raw.get("status") or {}).get("capacity") or {}
+    found = capacity.get("node")
+    return str(found) if found and not _is_pinned(raw, capacity) else None
+
+
+def _is_pinned(raw: Mapping[str, Any], capacity: Mapping[str, Any]) -> bool:
+    """Whether the number has found its label: then it stays, whatever happens to the node."""
+    accelerator = (raw.get("spec") or {}).get("accelerator") or {}
+    keys = accelerator.get("classLabelKeys", DEFAULT_CLASS_LABELS) or ()
+    pin = capacity.get("pinnedLabel") or {}
+    return capacity.get("source") == "Measured" and pin.get("key") in keys
 
 
 def observe_from(

@@ -1,46 +1,43 @@
-"""One pass over one server: observe, plan, act, write the status once, say when to come back."""
+"""One pass over one server: observe, plan, write, say when to come back.
+
+The status is written before the actions that it goes with: its resourceVersion is the proof that the
+plan rests on the newest server object, so nobody has to read it again first. A plan on a stale status
+would create a sizing pod whose result is already stored, and one on a stale spec would roll out
+yesterday's template.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from plimsoll.controller.actions import Apply, Create, Delete, EventNote, Patch, Remember
-from plimsoll.controller.cluster import (
-    SERVERS,
-    Cluster,
-    Conflict,
-    Object,
-    Refused,
-    Retry,
-    resource_of,
-)
+from plimsoll.controller.act import Actor, NameTaken
+from plimsoll.controller.actions import Apply, Create, Patch, Plan
+from plimsoll.controller.cluster import KIND, SERVERS, Cluster, Conflict, Refused, Retry
 from plimsoll.controller.metrics import turns
 from plimsoll.controller.nodes import NodeReader
-from plimsoll.controller.objects.foreign import foreign_additions, said
 from plimsoll.controller.observe import observe
-from plimsoll.controller.status import same_status, with_foreign_conditions
-from plimsoll.controller.store import Key, Store, controller_of
+from plimsoll.controller.status import pressing, same_status, with_foreign_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
-    from plimsoll.controller.actions import Action, Plan, Refusal
+    from plimsoll.controller.actions import Refusal
     from plimsoll.controller.metrics import Metrics
     from plimsoll.controller.objects.context import BuildContext
     from plimsoll.controller.observed import Observed
     from plimsoll.controller.recorder import Recorder
+    from plimsoll.controller.store import Key, Store
     from plimsoll.controller.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
 WORKERS = 8
-_GARBAGE_SECONDS = 2.0
-_REMEMBER_SECONDS = 5.0
-_CONFLICT = 409
+HOLD_SECONDS = 1.0
+"""A status that only tells how far things are is written so long after the one before at the earliest."""
+_SWEEP = 1024  # keys to remember before those that nothing is held back for are forgotten
 
 
 class Planner(Protocol):
@@ -58,7 +55,11 @@ class Planner(Protocol):
 
 
 class Reconciler:
-    """Brings one server at a time to what its spec asks; all state is in the cluster."""
+    """Brings one server at a time to what its spec asks; all state is in the cluster.
+
+    What is remembered between passes only saves requests: without it, as after a restart, a pass asks
+    once more and comes to the same end.
+    """
 
     def __init__(  # noqa: PLR0913  # the edges of the world, each replaced in tests
         self,
@@ -77,13 +78,14 @@ class Reconciler:
         self._nodes = NodeReader(cluster, now)
         self._senses = senses
         self._recorder = recorder
+        self._actor = Actor(cluster, store, recorder, metrics)
         self._context = context
         self._planner = planner
         self._now = now
         self._metrics = metrics
-        # What came back when it was removed, by server. Lost with the process, and then asked
-        # again by one patch, which changes nothing where admission is what adds it.
-        self._kept: dict[Key, frozenset[str]] = {}
+        self._taken: set[Key] = set()  # a child's name was somebody else's
+        self._refused: set[Key] = set()  # the last action was
+        self._written: dict[Key, datetime] = {}  # when the last status was
 
     async def __call__(self, key: Key) -> float | None:
         """Run one pass; returns the seconds after which to run the next, None for never.
@@ -91,121 +93,96 @@ class Reconciler:
         Raises:
             Retry: nothing is wrong with the server; back off and come again.
         """
-        observed = await observe(self._store, self._cluster, self._nodes, key)
+        observed, plan = await self._decide(key)
         if observed is None:
-            self._kept.pop(key, None)
+            self._forget(key)
             return None  # children follow by their owner references
-        observed = replace(observed, kept=self._kept.get(key, frozenset()))
-        if self._senses is not None:
-            observed = await self._senses(observed)
+        wrote = False
+        if plan.status is not None and self._status_comes_first(key, observed, plan):
+            wrote = await self._write_status(observed, plan.status)
+            raw = self._store.get(KIND, *key)
+            if raw is None:
+                return None
+            observed = replace(observed, raw=raw)
+            plan = replace(plan, status=None)
+        elif _needs_a_fresh_view(plan):
+            await self._confirm(observed.raw)
+        acted, plan = await self._act(key, observed, plan)
+        held = self._held_back(key, observed, plan)
+        if plan.status is not None and held <= 0:
+            wrote |= await self._write_status(observed, plan.status)
+        if acted or held <= 0:
+            await self._announce(key, observed, plan)
+        # What we just changed is in the store already: look again at once instead of waiting for
+        # the watch to tell us of our own write.
+        if acted or wrote:
+            return 0.0
+        return min((t for t in (plan.requeue_after, held or None) if t is not None), default=None)
+
+    async def _decide(self, key: Key) -> tuple[Observed | None, Plan]:
+        """Look at the world and plan; before a GPU is taken, look who has the children's names."""
+        look = key in self._taken
+        observed = await self._observe(key, look=look)
+        if observed is None:
+            return None, Plan()
         plan = self._planner.plan(observed, self._context, self._now())
+        unknown = observed.deployment is None or observed.service is None
+        if unknown and not look and any(isinstance(action, Create) for action in plan.actions):
+            observed = await self._observe(key, look=True)
+            if observed is None:
+                return None, Plan()
+            plan = self._planner.plan(observed, self._context, self._now())
+        return observed, plan
+
+    async def _observe(self, key: Key, *, look: bool) -> Observed | None:
+        observed = await observe(self._store, self._cluster, self._nodes, key, look=look)
+        if observed is None:
+            return None
+        if look and not observed.conflicts:
+            self._taken.discard(key)
+        observed = replace(observed, kept=self._actor.kept(key))
+        return observed if self._senses is None else await self._senses(observed)
+
+    def _status_comes_first(self, key: Key, observed: Observed, plan: Plan) -> bool:
+        """Whether the status is written before the actions.
+
+        Not where the last action was refused: the status says so, and would otherwise change to and
+        fro with every try. A new number is always stored before it is rolled out.
+        """
+        if plan.status is None or not _needs_a_fresh_view(plan):
+            return False
+        is_new = plan.status.get("capacity") != observed.status.get("capacity")
+        return is_new or key not in self._refused
+
+    async def _act(self, key: Key, observed: Observed, plan: Plan) -> tuple[bool, Plan]:
+        """Perform the actions; whether one changed the cluster, and the plan that is left to tell."""
         try:
-            acted = await self._act(observed.raw, plan.actions)
+            acted = await self._actor.act(observed, plan.actions)
+        except NameTaken:
+            self._taken.add(key)
+            raise
         except Refused as refusal:
             logger.info("%s/%s: refused: %s", *key, refusal.message)
-            acted = False
-            plan = self._planner.plan_refusal(observed, self._context, self._now(), refusal)
-        wrote = await self._write_status(observed, plan.status)
+            self._refused.add(key)
+            return False, self._planner.plan_refusal(observed, self._context, self._now(), refusal)
+        self._refused.discard(key)
+        return acted, plan
+
+    async def _announce(self, key: Key, observed: Observed, plan: Plan) -> None:
         for note in plan.events:
             if not note.retells:
                 logger.info("%s/%s: %s: %s", *key, note.reason, note.message)
             await self._recorder.record(observed.raw, note)
-        # What we just changed is in the store already: look again at once instead of waiting for
-        # the watch to tell us of our own write.
-        return 0.0 if acted or wrote else plan.requeue_after
 
-    async def _act(self, raw: Mapping[str, Any], actions: tuple[Action, ...]) -> bool:
-        """Perform the actions in the planner's order; True when one changed the cluster."""
-        if actions:
-            await self._confirm(raw)
-        changed = False
-        for action in actions:
-            logger.info("%s/%s: %s", *_key(raw), _words(action))
-            match action:
-                case Apply(obj=obj):
-                    changed |= self._store.put(await self._cluster.apply(self._meant(obj)))
-                    self._metrics.actions.inc(verb="apply", kind=obj["kind"])
-                case Create(obj=obj):
-                    changed |= self._store.put(_ours(raw, await self._cluster.create(obj)))
-                    self._metrics.actions.inc(verb="create", kind=obj["kind"])
-                case Delete():
-                    resource = resource_of(action.api_version, action.kind)
-                    await self._cluster.delete(resource, action.namespace, action.name, action.uid)
-                    self._metrics.actions.inc(verb="delete", kind=action.kind)
-                case Patch():
-                    changed |= await self._patch(raw, action)
-                    self._metrics.actions.inc(verb="patch", kind=action.live["kind"])
-                case Remember():
-                    await self._remember(raw, action)
-        return changed
-
-    async def _remember(self, raw: Mapping[str, Any], lesson: Remember) -> None:
-        """Write down what was learned, if that is possible within some seconds."""
-        try:
-            async with asyncio.timeout(_REMEMBER_SECONDS):
-                await self._cluster.apply(lesson.obj, lesson.manager)
-        except (Refused, Retry, TimeoutError) as error:
-            why = str(error) or "no answer in time"
-            logger.warning("%s/%s: %s: not written: %s", *_key(raw), _words(lesson), why)
-        else:
-            self._metrics.actions.inc(verb="apply", kind=lesson.obj["kind"])
-
-    async def _patch(self, raw: Mapping[str, Any], patch: Patch) -> bool:
-        """Take out what others added; True when the next pass will see something else.
-
-        What is there again in the very answer was added on the way in: by an admission webhook, or
-        by the API server itself, of a version whose defaults we do not know. Removing it again and
-        again would restart servers for ever or stop every rollout, so it is left, and said.
-
-        Raises:
-            Conflict: the store was behind; it is up to date now.
-        """
-        try:
-            live = await self._cluster.patch(patch.live, patch.ops)
-        except Conflict:
-            await self._refresh(patch.live)
-            raise
-        if live is None:
-            self._store.remove(patch.live)
-            raise Conflict("the object to be patched is gone")
-        left = foreign_additions(patch.wanted, live)
-        self._kept[_key(raw)] = frozenset(found.name for found in left)
-        if left:
-            text = (
-                f"{live['kind']} {live['metadata']['name']}: {said(left)}: came back when removed, "
-                "so it stays; exempt the object from the admission webhook or policy that adds it."
-            )
-            logger.warning("%s/%s: %s", *_key(raw), text)
-            await self._recorder.record(raw, EventNote("Warning", "ForeignFieldsStay", text))
-        return self._store.put(live) or bool(left)
-
-    async def _refresh(self, known: Object) -> None:
-        """Bring one child in the store up to date."""
-        resource = resource_of(known["apiVersion"], known["kind"])
-        metadata = known["metadata"]
-        live = await self._cluster.get(resource, metadata["namespace"], metadata["name"])
-        if live is None:
-            self._store.remove(known)
-        else:
-            self._store.put(live)
-
-    def _meant(self, obj: Object) -> Object:
-        """The object with the UID of the one that the plan looked at.
-
-        An apply with force would otherwise take over what a stranger made under the name after
-        ours was deleted; with the UID the API server answers "conflict".
-        """
-        metadata = obj["metadata"]
-        known = self._store.get(obj["kind"], metadata["namespace"], metadata["name"])
-        if known is None:
-            return obj
-        return {**obj, "metadata": {**metadata, "uid": known["metadata"]["uid"]}}
+    def _held_back(self, key: Key, observed: Observed, plan: Plan) -> float:
+        """Seconds for which the status may wait for more to tell; 0: it is written now."""
+        written = self._written.get(key)
+        if plan.status is None or written is None or pressing(observed.status, plan.status):
+            return 0.0
+        return HOLD_SECONDS - (self._now() - written).total_seconds()
 
     async def _confirm(self, raw: Mapping[str, Any]) -> None:
-        """Make sure that the plan rests on the newest server object.
-
-        A plan on a stale status would create a sizing pod whose result is already stored, and one
-        on a stale spec would roll out yesterday's template. The check is one read per writing pass.
+        """Make sure that the plan rests on the newest server object, where no status is written first.
 
         Raises:
             Conflict: the store was behind; it is up to date now.
@@ -219,10 +196,12 @@ class Reconciler:
             self._store.put(live)
             raise Conflict("the server changed while its pass began")
 
-    async def _write_status(self, observed: Observed, status: dict[str, Any] | None) -> bool:
-        """Write the whole status, None where it is as it was; True when the picture changed."""
-        if status is None:
-            return False
+    async def _write_status(self, observed: Observed, status: dict[str, Any]) -> bool:
+        """Write the whole status; True when the picture changed.
+
+        Raises:
+            Conflict: the plan rested on an old view; the store is up to date now.
+        """
         raw = observed.raw
         self._metrics.status_writes.inc()
         try:
@@ -234,6 +213,7 @@ class Reconciler:
             # Now, and not where the picture changes: a watch may have told of this write already.
             happened = turns(observed.status, status, observed.sizing_pods, self._now())
             self._metrics.count(happened)
+            self._note_write((raw["metadata"]["namespace"], raw["metadata"]["name"]))
         if live is not None and not same_status(status, live.get("status") or {}):
             # Apply cannot remove what somebody else wrote into the status, so it would be written
             # again on every pass, and stand there beside ours.
@@ -244,40 +224,26 @@ class Reconciler:
             return False
         return self._store.put(live)
 
+    def _note_write(self, key: Key) -> None:
+        now = self._now()
+        if len(self._written) >= _SWEEP:
+            self._written = {
+                k: at
+                for k, at in self._written.items()
+                if (now - at).total_seconds() < HOLD_SECONDS
+            }
+        self._written[key] = now
 
-def _key(raw: Mapping[str, Any]) -> Key:
-    return raw["metadata"]["namespace"], raw["metadata"]["name"]
+    def _forget(self, key: Key) -> None:
+        self._actor.forget(key)
+        self._taken.discard(key)
+        self._refused.discard(key)
+        self._written.pop(key, None)
 
 
-def _words(action: Action) -> str:
-    match action:
-        case Delete():
-            return f"delete {action.kind} {action.name}"
-        case Patch(live=live, why=why):
-            return f"patch {live['kind']} {live['metadata']['name']} because {why}"
-        case _:
-            verb = type(action).__name__.lower()
-            said = action.why if isinstance(action, Apply | Remember) else ""
-            why = f" because {said}" if said else ""
-            return f"{verb} {action.obj['kind']} {action.obj['metadata']['name']}{why}"
-
-
-def _ours(raw: Mapping[str, Any], live: Object) -> Object:
-    """The created object, unless the name was taken.
-
-    Raises:
-        Retry: a server of this name was deleted moments ago and the garbage collector has not
-            come to its child yet.
-        Refused: the object that is there is somebody else's.
-    """
-    owner = controller_of(live) or {}
-    if owner.get("uid") == raw["metadata"]["uid"]:
-        return live
-    what = f"{live['kind']} {live['metadata']['name']}"
-    if (owner.get("kind"), owner.get("name")) == (raw["kind"], raw["metadata"]["name"]):
-        raise Retry(f"{what} of a deleted predecessor is still there", _GARBAGE_SECONDS)
-    sentence = f"{what} exists and is not this InferenceServer's; delete it, or rename the server"
-    raise Refused(_CONFLICT, "Conflict", sentence)
+def _needs_a_fresh_view(plan: Plan) -> bool:
+    """Whether a stale view could do harm: a deletion names a UID, and what was learned is its own."""
+    return any(isinstance(action, Apply | Create | Patch) for action in plan.actions)
 
 
 async def work(

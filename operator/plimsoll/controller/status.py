@@ -117,6 +117,42 @@ def _said(status: Mapping[str, Any]) -> dict[str, Any]:
     return {**status, "conditions": ours, "pods": pods}
 
 
+# What tells how far things are: who waits for it can wait a second longer.
+_COUNTS: Final = (
+    "ready", "replicas", "readyReplicas", "updatedReplicas", "availableReplicas", "pods", "conditions",
+)  # fmt: skip
+
+
+def pressing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether the change from one status to the next is more than progress.
+
+    Progress are counts, messages, and one reason for "not yet" in place of another. Several of them
+    follow each other within a second while a server starts; written together they say the same.
+    """
+    if _without_counts(before) != _without_counts(after):
+        return True
+    told = {c["type"]: c for c in before.get("conditions") or ()}
+    new = {c["type"]: c for c in after.get("conditions") or ()}
+    ours = {kind for kind in told if kind in ORDER} | new.keys()
+    return any(_has_turned(told.get(kind), new.get(kind)) for kind in ours)
+
+
+def _has_turned(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+    if before is None or after is None or before.get("status") != after.get("status"):
+        return True
+    same = before.get("reason") == after.get("reason")
+    waits = after.get("status") == UNKNOWN or after.get("reason") in WAITING_REASONS
+    generation = before.get("observedGeneration") == after.get("observedGeneration")
+    return not generation or not (same or waits)
+
+
+def _without_counts(status: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in status.items() if key not in _COUNTS}
+    # Which pod answers is told when it has answered.
+    found["sizing"] = {k: v for k, v in (status.get("sizing") or {}).items() if k != "podUID"}
+    return found
+
+
 def with_foreign_conditions(status: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
     """Our status together with the conditions that others added to the live one."""
     foreign = [c for c in live.get("conditions") or () if c["type"] not in ORDER]

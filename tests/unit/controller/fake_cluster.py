@@ -135,8 +135,10 @@ class FakeCluster:
         end = start + limit
         return Page(found[start:end], str(end) if end < len(found) else "")
 
-    async def apply(self, obj: Object, manager: str = FIELD_MANAGER) -> Object:
-        return self._write("apply", obj, lambda: self._apply(obj, manager))
+    async def apply(
+        self, obj: Object, manager: str = FIELD_MANAGER, *, force: bool = True
+    ) -> Object:
+        return self._write("apply", obj, lambda: self._apply(obj, manager, force=force))
 
     async def create(self, obj: Object) -> Object:
         return self._write("create", obj, lambda: self._create(obj))
@@ -306,9 +308,12 @@ class FakeCluster:
             raise Refused(422, "Invalid", f"the patch does not apply: {error!r}") from error
         return self._store(where, old, self.admit(new))
 
-    def _apply(self, obj: Object, manager: str) -> Object:
+    def _apply(self, obj: Object, manager: str, *, force: bool) -> Object:
         where = _where(obj)
         old = self.objects.get(where)
+        if not force and old is not None and (where, manager) not in self._applied:
+            # The real API compares field by field; every object of our kinds has one that is taken.
+            raise Conflict(f"409 Conflict: Apply failed: conflicts with the owner of {where}")
         body = copy.deepcopy(obj)
         if obj["kind"] in HAS_STATUS:
             body.pop("status", None)

@@ -276,7 +276,11 @@ def test_condition_times_answer_since_when() -> None:
 def test_wanted_node() -> None:
     assert wanted_node(body(), [scheduled(sizing(), "node-b")]) == "node-b"
     assert wanted_node(body(), [sizing()]) is None
-    assert wanted_node(body(status=sized_status()), []) == "node-a"
+    assert wanted_node(body(status=sized_status()), []) is None  # it has found its label
+    by_host = sized_status({"product": ""})
+    assert wanted_node(body(status=by_host), []) == "node-a"
+    other_keys = {"accelerator": {"classLabelKeys": ["cloud/gpu"]}}
+    assert wanted_node(body(status=sized_status(), **other_keys), []) == "node-a"
 
 
 def test_only_a_replica_set_makes_server_pods() -> None:

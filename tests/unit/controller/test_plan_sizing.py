@@ -132,10 +132,11 @@ TABLE = [
                     "Ready": "Unknown SizingRunning"},
     ),
     waiting(
-        "a result: it is persisted, and nothing else is written yet", ended(sizing()),
-        writes=[], events=["Normal Measured"],
+        "a result is rolled out by the pass that stores it", ended(sizing()),
+        writes=["apply Deployment llama", "apply Service llama"],
+        events=["Normal Created", "Normal Created", "Normal Measured"],
         conditions={"ModelReady": "True Resolved", "CapacityAvailable": "True Scheduled",
-                    "Sized": "True Measured", "RolledOut": "False WaitingForSizing"},
+                    "Sized": "True Measured", "RolledOut": "False Progressing"},
     ),
     Row(
         "a result whose node could not be read waits for the node's labels",

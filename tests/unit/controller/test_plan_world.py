@@ -82,14 +82,20 @@ class World:
         )
         self.last = plan(observed, CONTEXT, self.now)
         try:
+            if any(not isinstance(action, Delete) for action in self.last.actions):
+                self._tell()
             for action in self.last.actions:
                 self._write(action)
-            if self.last.status is not None:
-                self._survive()
-                self.raw["status"] = copy.deepcopy(self.last.status)
+            self._tell()
         except Crash:
             return True
         return bool(self.last.actions) or self.last.status is not None
+
+    def _tell(self) -> None:
+        status = self.last.status
+        if status is not None and status != self.raw.get("status"):
+            self._survive()
+            self.raw["status"] = copy.deepcopy(status)
 
     def _write(self, action: Action) -> None:
         self._survive()

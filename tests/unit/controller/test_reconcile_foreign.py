@@ -68,7 +68,7 @@ async def test_a_patch_that_changed_nothing_is_looked_at_again_at_once() -> None
     rig.cluster.admit = admit
     rig.cluster.edit(*DEPLOYMENT, share)
     await rig.reconcile(KEY)  # writes the status, too, which is looked at again in any case
-    rig.reconcile._kept.clear()
+    rig.reconcile._actor._kept.clear()
     before = len(rig.cluster.writes)
     assert await rig.reconcile(KEY) == 0.0
     assert "status" not in [w.verb for w in rig.cluster.writes[before:]]
@@ -150,10 +150,10 @@ async def test_once_admission_is_gone_a_new_operator_takes_it_out() -> None:
 
 async def test_a_server_of_the_same_name_inherits_no_leniency() -> None:
     rig = await settled()
-    rig.reconcile._kept[KEY] = frozenset({"spec.template.spec.hostNetwork"})
+    rig.reconcile._actor._kept[KEY] = frozenset({"spec.template.spec.hostNetwork"})
     rig.cluster.remove("InferenceServer", *KEY)
     assert await rig.reconcile(KEY) is None
-    assert rig.reconcile._kept == {}
+    assert rig.reconcile._actor._kept == {}
 
 
 async def test_a_refused_patch_is_told_as_a_refused_apply_is() -> None:

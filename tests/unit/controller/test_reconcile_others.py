@@ -54,7 +54,9 @@ async def test_a_deployment_that_a_stranger_put_in_place_of_ours_is_left_alone()
     rig.deaf = lambda _kind, obj: obj["metadata"].get("uid") == foreign["metadata"]["uid"]
     await rig.boot()
     rig.store._drop(("Deployment", *KEY)) if rig.store.get("Deployment", *KEY) else None
+    assert await rig.operate()  # the API server says that the name is taken
     await rig.operate()
+    assert rig.cluster.objects["Deployment", *KEY] == foreign
     assert rig.condition("Ready") == ("False", "Conflict")
 
 

@@ -142,7 +142,9 @@ async def test_a_server_becomes_ready_and_sigterm_ends_cleanly(world: World) -> 
     assert lease["spec"]["holderIdentity"] == ""  # a successor need not wait
 
 
-async def test_an_echo_is_no_reason_for_a_pass(world: World) -> None:
+async def test_an_echo_is_no_reason_for_a_pass(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     operator = world.operator()
     create(world)
     async with running(world, operator):
@@ -150,7 +152,7 @@ async def test_an_echo_is_no_reason_for_a_pass(world: World) -> None:
         await asyncio.sleep(0.05)
         live = world.cluster.objects["InferenceServer", *KEY]
         asked: list[object] = []
-        operator.queue.add = lambda key, _=0.0: asked.append(key)  # type: ignore[method-assign]
+        monkeypatch.setattr(operator.queue, "add", asked.append)
         operator._take("MODIFIED", live)
         assert asked == []
         world.cluster.edit("InferenceServer", *KEY, lambda obj: obj["spec"].update(replicas=2))

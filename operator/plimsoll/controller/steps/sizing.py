@@ -120,7 +120,7 @@ def size(
     if server.spec.sizing.mode == INPOD:
         return _in_pod_impossible(server)
     if stored is not None:
-        return _answered(server, capacities.repinned(server, stored, observed.node), persisted=True)
+        return _answered(server, capacities.repinned(server, stored, observed.node))
     return _measure(observed, server, context, now)
 
 
@@ -201,29 +201,37 @@ def _given(observed: Observed, server: InferenceServer) -> Sizing:
     )
 
 
-def _answered(server: InferenceServer, capacity: dict[str, Any], *, persisted: bool) -> Sizing:
-    """There is a result. It reaches the template only after it was persisted."""
+def _answered(server: InferenceServer, capacity: dict[str, Any]) -> Sizing:
+    """There is a result. The status is written before the template, so it is persisted first."""
     tokens, gpu = capacity["maxTotalTokenNum"], capacity.get("gpu") or {}
     sized = Condition(
         SIZED, TRUE, "Measured",
         f"Measured {tokens} tokens on {gpu.get('product')} ({capacity.get('confidence')})"
-        f"{learned.told(capacity)}.",
+        f"{learned.told(capacity)}.{_one_of_several(server)}",
     )  # fmt: skip
     unpinnable = capacities.is_unpinnable(server, capacity)
     if unpinnable:
         sized = _unpinnable(server, capacity)
-    usable = persisted and not unpinnable
     return Sizing(
         conditions=(
             Condition(MODEL_READY, TRUE, "Resolved", "The model's headers were read."),
             Condition(CAPACITY_AVAILABLE, TRUE, "Scheduled", "A GPU was found."),
             sized,
         ),
-        requeue_after=None if persisted else AFTER_STATUS,
         capacity=capacity,
-        stamp=capacities.stamp_of(server, capacity) if usable else None,
+        stamp=None if unpinnable else capacities.stamp_of(server, capacity),
         keep=frozenset({sizing_pod_name(server.name, str(capacity.get("requestHash")))}),
         terminal=unpinnable,
+    )
+
+
+def _one_of_several(server: InferenceServer) -> str:
+    """That there is no fallback: one number in a template is right on one kind of GPU."""
+    if len(server.spec.accelerator.products) <= 1:
+        return ""
+    return (
+        " Servers stay on GPUs of that kind, for a stamped number is not right on the other "
+        "spec.accelerator.products; in sizing.mode InPod they use all of them."
     )
 
 
@@ -355,7 +363,7 @@ def _read_result(
         at=reading.ended_at or timestamp(now),
     )
     capacity, notes = learned.applied(observed, server, capacity)
-    return replace(_answered(server, capacity, persisted=False), events=notes)
+    return replace(_answered(server, capacity), events=notes)
 
 
 def _node_of(
