@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from plimsoll.cli.classes import class_table
 from plimsoll.cli.style import BAR, bar, printable, table, wrapped
 from plimsoll.core.units import format_bytes
 
@@ -37,7 +38,7 @@ def text(answer: Mapping[str, Any], style: Style) -> Iterator[str]:
     yield from _facts(answer)
     if answer["classes"]:
         yield ""
-        yield from _classes(answer)
+        yield from class_table(answer["classes"])
     if answer["levers"]:
         yield ""
         yield from _levers(answer, style)
@@ -128,21 +129,6 @@ def _facts(answer: Mapping[str, Any]) -> Iterator[str]:
         yield from more
 
 
-def _classes(answer: Mapping[str, Any]) -> Iterator[str]:
-    header = ("GPU", "TOKENS", "POOL", "PODS", "READY")
-    rows = [
-        (
-            kind["product"],
-            _count(kind.get("maxTotalTokenNum")),
-            format_bytes(kind["kvCacheBytes"]) if "kvCacheBytes" in kind else None,
-            kind.get("pods"),
-            kind.get("ready"),
-        )
-        for kind in answer["classes"]
-    ]
-    yield from table(header, rows, frozenset({1, 2, 3, 4}))
-
-
 def _levers(answer: Mapping[str, Any], style: Style) -> Iterator[str]:
     now = answer["number"]["maxTotalTokenNum"] or 0
     yield style.paint("What would raise the number", "bold")
@@ -158,7 +144,3 @@ def _levers(answer: Mapping[str, Any], style: Style) -> Iterator[str]:
         rows.append((lever["setting"], said, times, lever["why"]))
     lines = table(("SETTING", "TOKENS", "", "WHY"), rows, frozenset({1, 2}))
     yield from (f"  {line}" for line in lines)
-
-
-def _count(value: int | None) -> str | None:
-    return None if value is None else f"{value:,}"

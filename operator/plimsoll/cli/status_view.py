@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from plimsoll.cli.classes import class_table
 from plimsoll.cli.style import printable, table, wrapped
 from plimsoll.controller.objects.names import inputs_hash_of
 from plimsoll.controller.status import (
@@ -64,6 +65,7 @@ def document(
         "observed": seen,
         "ready": status.get("ready"),
         "tokens": capacity.get("maxTotalTokenNum"),
+        "classes": list(status.get("classes") or ()),
         "mode": effective.get("mode"),
         "strategy": effective.get("strategy"),
         "strategyReason": effective.get("strategyReason"),
@@ -176,6 +178,9 @@ def text(answer: Mapping[str, Any], style: Style) -> Iterator[str]:
         # Ready and Stalled repeat the words of the step that is in the way.
         yield from _step_lines(step, style, width, again=step["reason"] in said)
         said.add(step["reason"])
+    if len(answer["classes"]) > 1:
+        yield ""
+        yield from class_table(answer["classes"])
     if answer["pods"]:
         yield ""
         yield from pod_table(answer["pods"])

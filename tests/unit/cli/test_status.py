@@ -51,6 +51,26 @@ def test_old_and_new_pods_are_told_by_their_template() -> None:
     assert (rows["old"]["state"], rows["old"]["engineTokens"]) == ("Ready", 24576)
 
 
+def test_several_kinds_of_gpu_have_a_line_each() -> None:
+    kinds = [
+        {"product": "L40S", "maxTotalTokenNum": 100_000, "kvCacheBytes": 1 << 30, "pods": 2, "ready": 1},
+        {"product": "A100", "mig": "1g.10gb", "maxTotalTokenNum": 9, "pods": 0, "ready": 0},
+    ]  # fmt: skip
+    raw = server()
+    raw["status"]["classes"] = kinds
+    answer = document(raw, (), None)
+    assert answer["classes"] == kinds
+    lines = list(text(answer, Style()))
+    at = next(number for number, line in enumerate(lines) if line.startswith("GPU "))
+    assert [line.split() for line in lines[at : at + 3]] == [
+        ["GPU", "TOKENS", "POOL", "PODS", "READY"],
+        ["L40S", "100,000", "1.00", "GiB", "2", "1"],
+        ["A100", "1g.10gb", "9", "-", "0", "0"],
+    ]
+    raw["status"]["classes"] = kinds[:1]
+    assert not any(line.startswith("GPU ") for line in text(document(raw, (), None), Style()))
+
+
 @pytest.mark.parametrize(
     ("raw", "state", "code"),
     [

@@ -12,7 +12,7 @@ import pytest
 from plimsoll.controller.objects import Stamp
 from plimsoll.controller.objects.context import FILE_KEY_REF
 from plimsoll.controller.plan import plan
-from plimsoll.controller.steps.inpod_sizing import MOST_CLASSES
+from plimsoll.controller.steps.gpu_classes import MOST_CLASSES
 from tests.unit.controller.builders import CONTEXT, NOW, PRODUCT, REPORT, TOKENS, message
 from tests.unit.controller.inpod_worlds import A100, WRAPPED, known, kubelets, measuring
 from tests.unit.controller.plan_worlds import conditions, text, writes

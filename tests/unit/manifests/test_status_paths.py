@@ -89,6 +89,9 @@ def in_pod() -> Iterator[dict[str, Any]]:
     raw = make.body(replicas=2, sizing={"mode": "InPod"})
     deployment = next(a.obj for a in step(raw).actions if is_deployment(a))
     pods = [make.server_pod(deployment, number, ready=number == 0) for number in (0, 1)]
+    slice_ = replace(make.REPORT, device_class=replace(make.DEVICE, mig="1g.10gb"))
+    end = pods[0]["status"]["initContainerStatuses"][0]["state"]["terminated"]
+    end["message"] = make.message(pods[0], slice_)
     yield put_status(raw, deployment=make.stored(deployment), pods=pods, node=make.node())
 
 

@@ -38,7 +38,7 @@ from plimsoll.controller.status import (
     written,
 )
 from plimsoll.controller.steps.capacity import believable
-from plimsoll.controller.steps.inpod_sizing import classes
+from plimsoll.controller.steps.gpu_classes import classes, spoken
 from plimsoll.controller.steps.learned import lesson
 from plimsoll.controller.steps.survey import listed
 from plimsoll.controller.steps.update import update_available
@@ -220,10 +220,11 @@ def _capacity(found: Findings) -> dict[str, Any] | None:
 
 def _classes(found: Findings) -> list[dict[str, Any]] | None:
     """A result for each kind of GPU, where servers measure for themselves."""
-    template = found.rollout.template
-    if found.sizing.mode != INPOD or template is None:
+    template, server = found.rollout.template, found.observed.server
+    if found.sizing.mode != INPOD or template is None or server is None:
         return None
-    return classes(found.observed, inputs_hash_of(template)) or None
+    fingerprint = inputs_hash_of(template)
+    return classes(found.observed, server, fingerprint, found.sizing.capacity) or None
 
 
 def _rollout(found: Findings) -> dict[str, Any] | None:
@@ -297,6 +298,11 @@ def _ready_message(found: Findings) -> str:
         return ""
     if server.spec.replicas == 0:
         return "Scaled to zero; raise spec.replicas to serve."
+    several = spoken(_classes(found) or ())
+    if several:
+        return (
+            f"Serving, each server by its own GPU: {several}; send requests to {endpoint(server)}."
+        )
     where = (capacity.get("gpu") or {}).get("product")
     on = f" on {where}" if where else ""
     pool = f"{capacity.get('kvCacheBytes')} bytes"

@@ -20,8 +20,8 @@ from plimsoll.controller.status import (
 )
 from plimsoll.controller.steps import capacity as capacities
 from plimsoll.controller.steps import podstate
-from plimsoll.controller.steps.survey import guard_outcome, survey
-from plimsoll.core.report import Report
+from plimsoll.controller.steps.gpu_classes import node_of, reports
+from plimsoll.controller.steps.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from plimsoll.controller.objects import Stamp
     from plimsoll.controller.observed import Observed
     from plimsoll.controller.steps.mode import InPod
-
-# The schema admits no more kinds.
-MOST_CLASSES: Final = 16
+    from plimsoll.core.report import Report
 
 KUBELET_TOO_OLD: Final = "KubeletTooOld"
 
@@ -72,56 +70,23 @@ def found_capacity(
     A stored number stays while it is the same, so that the status is not written on every pass.
     """
     _, fingerprint = version_to_render(server, stamp, observed.deployment)
-    reports = _reports(survey(observed, fingerprint).current)
+    found = reports(survey(observed, fingerprint).current)
     kept = dict(stored) if stored is not None and stored["source"] == source else None
-    if not reports:
+    if not found:
         return kept
-    pod, least = min(reports, key=lambda pair: pair[1].max_total_token_num)
+    pod, least = min(found, key=lambda pair: pair[1].max_total_token_num)
     steps = (kept or {}).get("shrinkSteps")
     if kept is not None and _says_the_same(kept, least):
         return kept
     fresh = capacities.measured(
         server,
         least,
-        node=_node(observed, podstate.node_name(pod)),
+        node=node_of(observed, pod),
         request_hash=sizing_key(server),
         at=timestamp(now),
     )
     more = {"shrinkSteps": steps} if steps else {}
     return {**fresh, "source": source, **more}
-
-
-def classes(observed: Observed, fingerprint: str | None) -> list[dict[str, Any]]:
-    """``status.classes``: one entry for each kind of GPU that servers measured."""
-    by_product: dict[str, dict[str, Any]] = {}
-    for pod, report in _reports(survey(observed, fingerprint).current):
-        product = report.device_class.product
-        entry = by_product.setdefault(
-            product,
-            {
-                "product": product,
-                "totalBytes": report.device_class.total_bytes,
-                "maxTotalTokenNum": report.max_total_token_num,
-                "kvCacheBytes": report.budget.kv,
-                "pods": 0,
-                "ready": 0,
-            },
-        )
-        entry["pods"] += 1
-        entry["ready"] += podstate.is_ready(pod)
-        for key, value in (
-            ("maxTotalTokenNum", report.max_total_token_num),
-            ("kvCacheBytes", report.budget.kv),
-        ):
-            entry[key] = min(entry[key], value)
-    return [by_product[product] for product in sorted(by_product)][:MOST_CLASSES]
-
-
-def kinds(observed: Observed) -> frozenset[str]:
-    """The kinds of GPU, by product, that servers of this resource have met, as far as it is known."""
-    told = observed.status.get("classes") or ()
-    met = (report.device_class.product for _, report in _reports(observed.server_pods))
-    return frozenset({*(str(entry.get("product")) for entry in told), *met})
 
 
 def too_old_kubelet(observed: Observed, server: InferenceServer, stamp: Stamp) -> Condition | None:
@@ -154,23 +119,9 @@ def _version(kubelet: tuple[int, int]) -> str:
     return f"{kubelet[0]}.{kubelet[1]}"
 
 
-def _reports(pods: tuple[dict[str, Any], ...]) -> list[tuple[dict[str, Any], Report]]:
-    pairs = ((pod, guard_outcome(pod)) for pod in pods)
-    return [(pod, outcome) for pod, outcome in pairs if isinstance(outcome, Report)]
-
-
 def _says_the_same(kept: Mapping[str, Any], report: Report) -> bool:
     return (kept["maxTotalTokenNum"], kept["modelDigest"], kept["gpu"]["product"]) == (
         report.max_total_token_num,
         report.model_digest,
         report.device_class.product,
     )
-
-
-def _node(observed: Observed, name: str | None) -> Mapping[str, Any]:
-    """The node with its labels, as far as anybody has read them."""
-    if observed.node is not None and observed.node["metadata"]["name"] == name:
-        return observed.node
-    views = observed.landscape.nodes if observed.landscape is not None else ()
-    labels = next((dict(view.labels) for view in views if view.name == name), {})
-    return {"metadata": {"name": name or "", "labels": labels}}

@@ -22,8 +22,8 @@ from plimsoll.controller.objects.versions import inputs_hash, version_of, versio
 from plimsoll.controller.placement import demand_of, oldest_kubelet
 from plimsoll.controller.steps import capacity as capacities
 from plimsoll.controller.steps import podstate
+from plimsoll.controller.steps.gpu_classes import kinds
 from plimsoll.controller.steps.halt import halt_key, standing
-from plimsoll.controller.steps.inpod_sizing import kinds
 from plimsoll.controller.steps.obstacles import scheduling_obstacle
 from plimsoll.core.engines import lookup
 
