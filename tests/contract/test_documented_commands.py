@@ -38,11 +38,16 @@ def _verb(words: list[str]) -> str:
     return next((word for word in words if word in READING | CHANGING), "")
 
 
+# Of kinds that others define: tests/scale/test_keda.py has KEDA's, the Prometheus operator's are read in tests/unit.
+FOREIGN = frozenset(
+    f"manifests/samples/autoscaling/{name}.yaml" for name in ("keda", "pod-monitor")
+)
+
 # The plugin's page holds screens of another cluster.
 COMMANDS = [
     (page, line)
     for page, line in shown("kubectl")
-    if page != "docs/cli.md"
+    if page != "docs/cli.md" and not FOREIGN & set(_words(line))
     if _verb(_words(line)) and not {"-w", "──>", "plimsoll-system", "namespace"} & set(_words(line))
 ]
 

@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def scale_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A control plane, and kwok as the kubelet of whatever nodes are made."""
     # While the Internet can be seen.
-    for program in ("kwok", "karpenter", "keda", "keda-adapter", "prometheus"):
+    for program in ("kwok", "karpenter", "keda", "keda-adapter", "prometheus", "promtool"):
         go_tool(program)
     keda.sources()
     with running(NAMES["scale_cluster"], (), pytestconfig) as cluster:

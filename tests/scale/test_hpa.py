@@ -5,14 +5,17 @@ The autoscaler's tests are last: its controller hears of new kinds only every ha
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.cluster.world import wait
 from tests.cluster_kit.gpus import A100
 from tests.cluster_kit.rest import RestError
+from tests.monitoring.promtool import promtool
 from tests.scale import metrics_api
 from tests.scale.replicas import (
     SCALE,
@@ -23,7 +26,7 @@ from tests.scale.replicas import (
     template,
     told,
 )
-from tests.scale.world import NAME
+from tests.scale.world import NAME, ROOT
 from tests.scale.writes import ADMIN, HPA, OPERATOR, writes
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from tests.scale.metrics_api import MetricsApi
     from tests.scale.world import Scale, Space
 
+AUTOSCALING = ROOT / "manifests" / "samples" / "autoscaling"
 STAMPED = {"mode": "Stamped"}
 QUEUE = "requests_waiting"
 PER_SERVER = 10
@@ -138,6 +142,25 @@ def test_kubectl_scale_up_down_to_zero_and_back_measures_once(space: Space) -> N
     # Made once, and written once for each of the four numbers.
     assert len(of(found, OPERATOR, "deployments")) == 5, told(space)
     assert len(of(found, ADMIN, SCALE)) == 4
+
+
+def test_engines_are_found_with_the_labels_that_the_rules_ask_for(space: Space) -> None:
+    space.apply(sizing=STAMPED, replicas=2)
+    space.wait_ready()
+    config = yaml.safe_load((AUTOSCALING / "prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    job["kubernetes_sd_configs"][0] |= {
+        "kubeconfig_file": str(space.scale.cluster.kubeconfig),
+        "namespaces": {"names": [space.namespace]},
+    }
+    file = space.scale.cluster.state / "service-discovery.yml"
+    file.write_text(yaml.safe_dump(config))
+    said = promtool("check", "service-discovery", "--timeout=3s", str(file), job["job_name"])
+    found = [target["labels"] for target in json.loads(said) if target.get("labels")]
+    assert {(t["namespace"], t["server"], t["pod"]) for t in found} == {
+        (space.namespace, NAME, pod["metadata"]["name"]) for pod in space.server_pods()
+    }
+    assert {t["__metrics_path__"] for t in found} == {"/metrics"}
 
 
 def test_the_selector_never_counts_a_sizing_pod(space: Space) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +27,7 @@ from tests.scale.replicas import (
 )
 from tests.scale.world import NAME, ROOT
 from tests.scale.writes import HPA, KEDA, OPERATOR
+from tests.unit.docs.commands import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,12 +96,11 @@ def source(
     scale.remove_nodes(names)
 
 
-def scaled_object(space: Space, source: Prometheus, **annotations: str) -> dict[str, Any]:
+def scaled_object(space: Space, source: Prometheus) -> dict[str, Any]:
     """The sample's, for the test's server and Prometheus, with its minutes made seconds."""
     text = SAMPLE.read_text().replace("qwen3-8b-scaled", NAME).replace("1800", "1")
     text = text.replace('namespace="default"', f'namespace="{space.namespace}"')
     found: dict[str, Any] = yaml.safe_load(text)
-    found["metadata"]["annotations"] = annotations
     found["spec"]["pollingInterval"] = 1
     behavior = found["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     for way in behavior.values():
@@ -110,9 +111,37 @@ def scaled_object(space: Space, source: Prometheus, **annotations: str) -> dict[
     return found
 
 
+def documented() -> tuple[str, str]:
+    """The commands of the page that pause a ScaledObject and end that."""
+    pause, go_on = (line for _, line in shown("kubectl") if "annotate scaledobject" in line)
+    return pause, go_on
+
+
+def kubectl(space: Space, line: str) -> None:
+    """Run a command of the page on the test's ScaledObject."""
+    words = shlex.split(line.replace("qwen3-8b-scaled", NAME))[1:]
+    space.scale.cluster.kubectl("-n", space.namespace, *words)
+
+
 def path_of(space: Space) -> str:
     """Path of the test's ScaledObject."""
     return f"/apis/keda.sh/v1alpha1/namespaces/{space.namespace}/scaledobjects/{NAME}"
+
+
+@pytest.mark.usefixtures("source")
+def test_the_sample_is_taken(space: Space) -> None:
+    strict = (
+        "create",
+        "--dry-run=server",
+        "--validate=strict",
+        "-n",
+        space.namespace,
+        "-f",
+        SAMPLE,
+    )
+    done = space.scale.cluster.kubectl(*strict)
+    assert "created" in done.stdout
+    assert "Warning" not in done.stderr
 
 
 @pytest.fixture
@@ -154,15 +183,15 @@ def test_keda_wakes_scales_pauses_and_puts_to_sleep(
     mean = f"plimsoll_server_token_usage_ratio{{{labels}}}"
     assert source.value(mean) == pytest.approx(0.6)
 
-    paused = {"autoscaling.keda.sh/paused-replicas": "1"}
-    space.rest.apply(path_of(space), scaled_object(space, source, **paused))
+    pause, go_on = documented()
+    kubectl(space, pause.replace("paused-replicas=2", "paused-replicas=1"))
     await_replicas(space, 1)
     series[waiting] = 12
     wait(lambda: source.value(waiting) == 12, 10, "Prometheus has seen it")
     time.sleep(LOOKS)
     assert numbers(space) == (1, 1, 1, 1), told(space)
     assert _is_paused(space)
-    space.rest.apply(path_of(space), scaled_object(space, source))
+    kubectl(space, go_on)
     await_replicas(space, 3)
 
     series[waiting] = 0
