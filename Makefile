@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 NAME ?= demo
 PYTEST_ARGS ?=
 
-.PHONY: help host demo test behaviour chart-cluster unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-sizer bench-accuracy calibrate fuzz clean-cache metrics-page dashboard dashboard-picture
+.PHONY: help host demo test behaviour chart-cluster unit check format setup prerequisites manifests chart-check docs reference up down status shell images lock checkov release-check release-artifacts measure bench bench-sizer bench-accuracy calibrate fuzz clean-cache metrics-page dashboard dashboard-picture scale-picture
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -88,6 +88,11 @@ dashboard-picture: prerequisites ## docs/img/dashboard.svg from a real Prometheu
 	@$(PY) -m tests.cluster_kit.images --quiet
 	@$(PY) -m tests.cluster_kit.gotools --quiet promtool prometheus
 	PLIMSOLL_DASHBOARD_OUT=docs/img/dashboard.svg $(PY) -m pytest tests/cluster/test_dashboard.py $(PYTEST_ARGS)
+
+scale-picture: prerequisites ## docs/img/scale-from-zero.svg from a run with the real Karpenter
+	@$(PY) -m tests.cluster_kit.gotools --quiet kwok karpenter
+	PLIMSOLL_SCALE_OUT=docs/img/scale-from-zero.json $(PY) -m pytest tests/scale/test_nodes.py -k from_zero_to_serving $(PYTEST_ARGS)
+	@$(PY) -m tests.scale.picture docs/img/scale-from-zero.json docs/img/scale-from-zero.svg
 
 reference: setup ## write the generated pages of docs/reference anew
 	@$(PY) -m tools.reference
