@@ -5,12 +5,12 @@ Standard library only, never a byte of tensor data, never a pickle.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.checkpoint.reader import Checkpoint, parse_config, read_checkpoint
 from plimsoll.core.budget import fit
 from plimsoll.core.errors import BadModel, Unsupported
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

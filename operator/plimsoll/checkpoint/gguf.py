@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from plimsoll.checkpoint.files import unreadable
 from plimsoll.core.arch.gguf import LENGTH_SUFFIX
 from plimsoll.core.dtypes import GGUF_TYPES
+from plimsoll.core.records import dataclass, field
 from plimsoll.core.weights import TensorKind
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import pickletools
 import warnings
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from plimsoll.core.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.checkpoint.files import Folder, not_found, unreadable
@@ -24,6 +23,7 @@ from plimsoll.checkpoint.shards import (
 )
 from plimsoll.core.errors import BadModel
 from plimsoll.core.quantization import quantization_of
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

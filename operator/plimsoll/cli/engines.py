@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from plimsoll.cli.kubectl import ClusterError, Kubectl
@@ -12,6 +11,7 @@ from plimsoll.core.drift import INFO, LOG, METRICS, PodReading
 from plimsoll.core.engines.readback import ENDPOINTS, Endpoint, Reading, read_endpoint, read_log
 from plimsoll.core.engines.readback_usage import USAGE, Usage, read_usage
 from plimsoll.core.errors import PlimsollError
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.checkpoint import Checkpoint, fit_checkpoint, parse_config, read_checkpoint
 from plimsoll.checkpoint.reader import MAX_CONFIG
 from plimsoll.cli import options, render
 from plimsoll.cli.smallest import what_would_fit
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

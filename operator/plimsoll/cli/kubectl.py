@@ -10,10 +10,10 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.errors import PlimsollError
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     import argparse

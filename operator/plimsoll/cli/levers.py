@@ -8,11 +8,11 @@ the answer is called ``about``, or ``up to`` where the term may shrink less. Wit
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.controller.crd.fits import SINGLE_DEVICE
 from plimsoll.core.catalogue import CATALOGUE
+from plimsoll.core.records import dataclass, field, replace
 from plimsoll.core.units import format_bytes
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from plimsoll.controller.crd import sizing_request
 from plimsoll.core.catalogue import find_gpu
 from plimsoll.core.device import Device
 from plimsoll.core.errors import PlimsollError
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import Final
 
 from plimsoll import __version__
@@ -12,6 +11,7 @@ from plimsoll.core.catalogue import find_gpu
 from plimsoll.core.device import Device
 from plimsoll.core.engines import ENGINES, lookup
 from plimsoll.core.errors import BadArgument
+from plimsoll.core.records import replace
 from plimsoll.core.request import MODES, SizingRequest
 from plimsoll.core.units import parse_size
 

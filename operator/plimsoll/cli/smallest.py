@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.checkpoint import fit_checkpoint
 from plimsoll.core.catalogue import CATALOGUE
 from plimsoll.core.device import Device
 from plimsoll.core.errors import PlimsollError
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.cli import status_view
@@ -15,6 +14,7 @@ from plimsoll.cli.parsing import Parser, add_cluster, add_output, command
 from plimsoll.cli.status_view import DONE, FAILED, GOING, SCHEMA, WAITS
 from plimsoll.cli.style import Style, style_of, write
 from plimsoll.core.errors import BadArgument
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.errors import BadModel, DoesNotFit, Unsupported
+from plimsoll.core.records import dataclass
 from plimsoll.core.report import Budget, Report, is_model_file
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ The engine's law then turns the bytes into tokens.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.core import dtypes
@@ -20,6 +19,7 @@ from plimsoll.core.device import Device
 from plimsoll.core.engines import Situation, lookup
 from plimsoll.core.errors import BadArgument, BadModel, DoesNotFit, Unsupported
 from plimsoll.core.kv import CacheSize, cache_size
+from plimsoll.core.records import replace
 from plimsoll.core.report import CONFIDENCES, Budget
 from plimsoll.core.request import SizingRequest
 from plimsoll.core.units import MAX_AMOUNT

@@ -7,10 +7,10 @@ CUDA figure moves by some MiB between drivers; where several were seen, the smal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from plimsoll.core.errors import BadArgument
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import MIB
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from plimsoll.core.records import dataclass
 from plimsoll.core.report import DeviceClass
 
 

@@ -13,11 +13,11 @@ vLLM 0.32 on a CPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.readback import Reading
+from plimsoll.core.records import dataclass, field
 from plimsoll.core.units import GIB, ceil_div
 
 if TYPE_CHECKING:

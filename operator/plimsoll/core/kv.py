@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll.core import dtypes
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ Both are inputs that somebody else may have written, and both end in a command l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.errors import ResultInvalid
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from plimsoll.core.engines.base import Pinned

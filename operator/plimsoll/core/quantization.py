@@ -6,12 +6,12 @@ Headers decide tensor by tensor where they are at hand; this block does where we
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.errors import BadModel
+from plimsoll.core.records import dataclass, field, replace
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

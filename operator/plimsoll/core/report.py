@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.errors import ResultInvalid
 from plimsoll.core.plausible import Claim, check, token_limit
+from plimsoll.core.records import dataclass
 from plimsoll.core.strict import MAX_BYTES, MAX_DEVICES, MAX_TEXT, Reader, parse
 from plimsoll.core.terms import (
     RESERVE_TERMS,

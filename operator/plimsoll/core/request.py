@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from plimsoll.core.errors import BadArgument
+from plimsoll.core.records import dataclass, fields
 from plimsoll.core.units import MAX_AMOUNT
 
 _MAX_JSON: Final = 256 * 1024

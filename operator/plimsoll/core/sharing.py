@@ -7,10 +7,10 @@ only with an engine that keeps to the numbers it is given.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.errors import DoesNotFit, Unsupported
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.spec import ModelSpec

@@ -7,10 +7,10 @@ integer and nesting until the interpreter gives up; a forger may try each.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.errors import ResultInvalid
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     import re

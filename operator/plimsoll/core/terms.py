@@ -5,10 +5,10 @@ Each is written and read back here; the readers trust nothing, see ``plimsoll.co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.errors import ResultInvalid
+from plimsoll.core.records import dataclass
 from plimsoll.core.strict import MAX_DEVICES, MAX_TEXT
 
 if TYPE_CHECKING:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll import checkpoint
 from plimsoll.core.budget import Device
-from plimsoll.core.engines.inpod import check_template, inpod_arguments
 from plimsoll.core.errors import Unsupported
+from plimsoll.core.records import replace
 from plimsoll.core.sharing import check_sharing, check_slices, within
 from plimsoll.sizer.guard import READ_SECONDS
 from plimsoll.sizer.nvml import DriverReading, given_uuids, read_driver
-from plimsoll.sizer.probe import ask_torch
 from plimsoll.sizer.settings import TOKENS_KEY
 
 if TYPE_CHECKING:
@@ -80,6 +78,11 @@ def env_values(result: Fit, tokens: int, settings: Settings) -> dict[str, str]:
     """
     values = {TOKENS_KEY: str(tokens)}
     if settings.inpod is not None and result.engine is not None:
+        from plimsoll.core.engines.inpod import (  # noqa: PLC0415 - in the server's own pod alone
+            check_template,
+            inpod_arguments,
+        )
+
         found = inpod_arguments(result.engine, result.pinned(), result.request)
         check_template(
             result.engine,
@@ -130,6 +133,8 @@ def measure(
         check_slices(device, settings.request)
     # Once: a device's total does not change between readings.
     if settings.probe == "Torch" and progress.cuda is None:
+        from plimsoll.sizer.probe import ask_torch  # noqa: PLC0415 - few ask torch
+
         with progress.timed("torch", "asking torch for the memory of the devices"):
             progress.cuda = ask_torch(settings.device_count)
     with progress.timed("compute", "computing the budget"):

@@ -13,8 +13,9 @@ memory still moves, and the guard goes on reading until it fits, or settles, or 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,10 @@ NVML opens no CUDA context, so measuring takes none of the memory that it measur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.core.errors import DeviceUnavailable
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

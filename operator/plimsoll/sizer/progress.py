@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from plimsoll.core.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

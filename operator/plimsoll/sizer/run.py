@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll.core.errors import MeasurementFailed, PlimsollError
@@ -70,6 +69,8 @@ def run(
     except PlimsollError as error:
         outcome = reporter.failure(error)
     except Exception as error:  # noqa: BLE001 - the message is the only channel; a traceback alone is lost
+        import traceback  # noqa: PLC0415 - 7 ms, and only here
+
         traceback.print_exc()
         outcome = reporter.failure(_unexpected(error))
     if not deadline.claim():

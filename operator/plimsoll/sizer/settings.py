@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.core.errors import BadArgument, MeasurementFailed
+from plimsoll.core.records import dataclass
 from plimsoll.core.request import SizingRequest
 from plimsoll.sizer.guard import Stamp
 from plimsoll.sizer.nvml import names_replicas

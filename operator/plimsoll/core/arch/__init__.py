@@ -8,13 +8,11 @@ factors of up to 70.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from plimsoll.core.arch import gguf
 from plimsoll.core.arch.classes import MISTYPED, type_of
 from plimsoll.core.arch.fields import Fields
-from plimsoll.core.arch.gguf_names import ARCHITECTURES
+from plimsoll.core.arch.gguf_names import ARCHITECTURE_KEY, ARCHITECTURES
 from plimsoll.core.arch.registry import FAMILIES, architecture_of, read_as
 from plimsoll.core.arch.spec import (
     CacheGroup,
@@ -24,9 +22,9 @@ from plimsoll.core.arch.spec import (
     StateGroup,
     TensorGroup,
 )
-from plimsoll.core.arch.structure import read_structure
 from plimsoll.core.errors import BadModel, Unsupported
 from plimsoll.core.quantization import quantization_of
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,10 +41,12 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
         BadModel: A field of the wrong type or out of range.
         Unsupported: A family that is not known and cannot be told by its structure.
     """
-    if gguf.ARCHITECTURE_KEY in config:
-        name = config[gguf.ARCHITECTURE_KEY]
+    if ARCHITECTURE_KEY in config:
+        from plimsoll.core.arch import gguf  # noqa: PLC0415 - most models are not GGUF
+
+        name = config[ARCHITECTURE_KEY]
         if not isinstance(name, str) or not name:
-            raise _unsupported(gguf.ARCHITECTURE_KEY, name, ARCHITECTURES)
+            raise _unsupported(ARCHITECTURE_KEY, name, ARCHITECTURES)
         return gguf.read(Fields(config), name)
     named = _class_name(config)
     model_type = config.get("model_type")
@@ -79,6 +79,8 @@ _NESTED: Final = (
 
 def _unknown(model_type: str, config: Mapping[str, Any]) -> ModelSpec:
     """A type without a row: its nested text model if that is known, else what the structure says."""
+    from plimsoll.core.arch.structure import read_structure  # noqa: PLC0415 - most types have a row
+
     for keys in _NESTED:
         inner: Any = config
         for key in keys:

@@ -5,7 +5,6 @@ A lightning layer keeps one matrix per head for each sequence; its keys have as 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -13,6 +12,7 @@ from plimsoll.core.arch.custom import BAILING
 from plimsoll.core.arch.decoder import LAYER, attention, read_decoder
 from plimsoll.core.arch.fields import MAX_LAYERS
 from plimsoll.core.arch.spec import CacheGroup, StateGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ on ``decoder_layers`` and ``decoder_attention_heads``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -22,6 +21,7 @@ from plimsoll.core.arch.encdec import (
 )
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAYERS, MAX_VOCAB
 from plimsoll.core.arch.spec import Experts, TensorGroup
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import attention, linear, norm, plain_mlp
@@ -10,6 +9,7 @@ from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_DIM, MAX_VOCAB
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import TensorGroup
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import linear
@@ -19,6 +18,7 @@ from plimsoll.core.arch.fields import MAX_DIM, MAX_LAYERS, MAX_VOCAB, heads_of
 from plimsoll.core.arch.registry import read_as
 from plimsoll.core.arch.spec import Encoder, TensorGroup
 from plimsoll.core.arch.whisper import convolution
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ checkpoint assumes, how its words translate, and how its layers differ from Llam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch.blocks import gated_mlp, norm
@@ -15,6 +14,7 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.mixtures import Mixture, after
 from plimsoll.core.arch.registry import read_as
 from plimsoll.core.arch.spec import TensorGroup
+from plimsoll.core.records import dataclass, field, replace
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

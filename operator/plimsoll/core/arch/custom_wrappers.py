@@ -6,7 +6,6 @@ note, so that the result is an estimate.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch.blocks import linear, norm, plain_mlp
@@ -16,6 +15,7 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS, Fields
 from plimsoll.core.arch.registry import FAMILIES, read_as
 from plimsoll.core.arch.spec import ModelSpec, TensorGroup
 from plimsoll.core.errors import Unsupported
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.decoder import Style, read_decoder
 from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS
 from plimsoll.core.arch.mixtures import Mixture
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields

@@ -6,7 +6,6 @@ go by these names; a projection that a checkpoint keeps fused is listed as its p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm, plain_mlp
@@ -14,6 +13,7 @@ from plimsoll.core.arch.mixtures import read_mixture
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import TensorGroup
 from plimsoll.core.arch.windows import all_full, split, stated_window
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

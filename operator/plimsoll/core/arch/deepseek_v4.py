@@ -7,7 +7,6 @@ transformers' ``modeling_deepseek_v4.py``, measured: 6,584 bytes per token at bf
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -16,6 +15,7 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, hyper_connections, trunk
 from plimsoll.core.arch.mixtures import Mixture, read_mixture
 from plimsoll.core.arch.spec import CacheGroup, StateGroup, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ Sources: transformers' ``modeling_qwen3_next.py``, ``modeling_kimi_linear.py``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import attention, linear, norm
@@ -23,6 +22,7 @@ from plimsoll.core.arch.latent_parts import (
 from plimsoll.core.arch.mixtures import Mixture, read_mixture, stepped
 from plimsoll.core.arch.qwen4 import qwen4
 from plimsoll.core.arch.spec import CacheGroup, StateGroup, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

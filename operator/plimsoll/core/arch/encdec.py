@@ -6,13 +6,13 @@ encoder's output, made once for each request: ``Encoder.cross_elements`` per enc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import embeddings, gated_mlp, linear, norm, plain_mlp
 from plimsoll.core.arch.classes import defaults_of
 from plimsoll.core.arch.fields import MAX_CONTEXT
 from plimsoll.core.arch.spec import CacheGroup, Encoder, ModelSpec, TensorGroup
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

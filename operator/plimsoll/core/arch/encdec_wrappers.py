@@ -7,7 +7,6 @@ every one of its layers gets cross attention.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch import encdec_towers as towers
@@ -17,6 +16,7 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, Fields
 from plimsoll.core.arch.registry import FAMILIES, read_as
 from plimsoll.core.arch.spec import Encoder, ModelSpec, TensorGroup
 from plimsoll.core.errors import Unsupported
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

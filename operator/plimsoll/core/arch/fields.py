@@ -6,11 +6,11 @@ is coerced, because ``int(" 7 ")`` and ``True`` are how a broken file becomes a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core import dtypes
 from plimsoll.core.errors import BadArgument, BadModel
+from plimsoll.core.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,6 @@ and have no projections of keys and values.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -16,6 +15,7 @@ from plimsoll.core.arch.gemma import bidirectional_window
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import CacheGroup, Experts, TensorGroup
 from plimsoll.core.arch.windows import FULL, repeating
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

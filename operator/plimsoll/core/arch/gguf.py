@@ -11,7 +11,6 @@ Recurrent architectures are refused by the key that gives them away.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch.fields import (
@@ -22,15 +21,15 @@ from plimsoll.core.arch.fields import (
     MAX_VOCAB,
     Fields,
 )
-from plimsoll.core.arch.gguf_names import ARCHITECTURES
+from plimsoll.core.arch.gguf_names import ARCHITECTURE_KEY, ARCHITECTURES
 from plimsoll.core.arch.registry import architecture_of
 from plimsoll.core.arch.spec import CacheGroup, Experts, ModelSpec
 from plimsoll.core.errors import Unsupported
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ARCHITECTURE_KEY: Final = "general.architecture"
 #: Key under which a reader leaves the number of entries of an array that it did not keep.
 LENGTH_SUFFIX: Final = "#length"
 

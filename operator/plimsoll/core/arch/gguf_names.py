@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: The key that tells GGUF metadata from a config.json.
+ARCHITECTURE_KEY: Final = "general.architecture"
 #: general.architecture -> family without experts, family with them.
 ARCHITECTURES: Final[Mapping[str, tuple[str | None, str | None]]] = {
     "afmoe": ("afmoe", "afmoe"),

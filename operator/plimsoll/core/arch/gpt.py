@@ -5,7 +5,6 @@ Their weights are listed under Llama's names, see ``decoder``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -13,6 +12,7 @@ from plimsoll.core.arch.decoder import ALWAYS, LAYER, NORMS, Style, read_decoder
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS, MAX_VOCAB
 from plimsoll.core.arch.spec import CacheGroup, TensorGroup
 from plimsoll.core.arch.windows import all_windowed, stated_window
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

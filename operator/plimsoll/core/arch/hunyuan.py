@@ -6,7 +6,6 @@ buffers of the others, so every layer counts; only the projections are left out.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -14,6 +13,7 @@ from plimsoll.core.arch.decoder import LAYER, NORMS
 from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS, MAX_LAYERS
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import Experts, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

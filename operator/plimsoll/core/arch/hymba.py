@@ -6,12 +6,12 @@ Its learned first tokens (``num_memory_tokens``) lie in every cache beside the r
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import CacheGroup, StateGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields

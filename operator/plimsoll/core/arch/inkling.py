@@ -6,7 +6,6 @@ keys and values. The looped one runs its middle layers several times, each pass 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -15,6 +14,7 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAY
 from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base
 from plimsoll.core.arch.mixtures import listed
 from plimsoll.core.arch.spec import CacheGroup, Experts, StateGroup, TensorGroup
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

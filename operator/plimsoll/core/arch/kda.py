@@ -6,7 +6,6 @@ KDA keeps a square matrix per head for each sequence and a convolution over q, k
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -29,6 +28,7 @@ from plimsoll.core.arch.latent_parts import (
 )
 from plimsoll.core.arch.mixtures import read_mixture
 from plimsoll.core.arch.spec import CacheGroup, StateGroup, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

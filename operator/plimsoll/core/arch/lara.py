@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import norm
@@ -13,6 +12,7 @@ from plimsoll.core.arch.mixtures import Mixture, read_mixture
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import StateGroup
 from plimsoll.core.arch.windows import FULL, WINDOWED, split, stated_window
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields

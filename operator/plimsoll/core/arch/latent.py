@@ -6,7 +6,6 @@ Two attentions per layer (LongCat) mean two caches per layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch.blocks import gated_mlp, linear, llama_like, norm
@@ -31,6 +30,7 @@ from plimsoll.core.arch.latent_parts import (
 )
 from plimsoll.core.arch.mixtures import Mixture, after, read_mixture
 from plimsoll.core.arch.spec import CacheGroup, Experts, TensorGroup
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

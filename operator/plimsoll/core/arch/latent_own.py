@@ -6,7 +6,6 @@ cache of an earlier one (``kv_source_layers``).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -29,6 +28,7 @@ from plimsoll.core.arch.latent_parts import (
 from plimsoll.core.arch.mixtures import Mixture, after, read_mixture
 from plimsoll.core.arch.spec import CacheGroup, TensorGroup
 from plimsoll.core.arch.windows import stated_window
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

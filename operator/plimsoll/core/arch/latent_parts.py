@@ -6,7 +6,6 @@ qk_rope_head_dim elements per layer, as transformers' ``modeling_deepseek_v3.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import attention, experts, gated_mlp, linear, norm
@@ -14,6 +13,7 @@ from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import TensorGroup
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import attention, gated_mlp, linear
@@ -11,6 +10,7 @@ from plimsoll.core.arch.fields import MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.latent_parts import ATTENTION, base
 from plimsoll.core.arch.spec import CacheGroup, ModelSpec, TensorGroup
 from plimsoll.core.arch.windows import split, stated_window
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields

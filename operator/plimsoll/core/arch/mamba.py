@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import norm
@@ -10,6 +9,7 @@ from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS, MAX_VOCAB
 from plimsoll.core.arch.mamba_parts import Mamba1, Mamba2, inner, step_rank
 from plimsoll.core.arch.spec import ModelSpec, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

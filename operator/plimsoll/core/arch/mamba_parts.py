@@ -7,12 +7,12 @@ Mamba 1 keeps a state of ``width * d_state`` and convolves the inner width; Mamb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import linear, norm
 from plimsoll.core.arch.fields import MAX_DIM
 from plimsoll.core.arch.spec import StateGroup, TensorGroup
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

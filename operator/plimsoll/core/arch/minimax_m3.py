@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -11,6 +10,7 @@ from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS
 from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, plain_attention, trunk
 from plimsoll.core.arch.mixtures import listed
 from plimsoll.core.arch.spec import CacheGroup, Experts
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

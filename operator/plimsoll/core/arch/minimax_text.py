@@ -5,7 +5,6 @@ A lightning layer keeps one matrix per head for each sequence, in the model's dt
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -13,6 +12,7 @@ from plimsoll.core.arch.decoder import LAYER, NORMS
 from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS, MAX_LAYERS
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import CacheGroup, Experts, StateGroup, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.fields import MAX_DIM, MAX_EXPERTS, MAX_LAYERS
 from plimsoll.core.arch.spec import Experts
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

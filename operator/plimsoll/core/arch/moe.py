@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.decoder import ALWAYS, FOUR_NORMS, LAYER, Style, read_decoder
@@ -10,6 +9,7 @@ from plimsoll.core.arch.fields import MAX_LAYERS
 from plimsoll.core.arch.mixtures import SHARED_COUNTS, Mixture, after, everywhere, listed, stepped
 from plimsoll.core.arch.spec import TensorGroup
 from plimsoll.core.arch.windows import all_windowed, from_layer, letters_or_repeating, repeating
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isqrt
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from plimsoll.core.arch.windows import (
     repeating,
     stated_window,
 )
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -5,7 +5,6 @@ The cross-attention cache is counted per position of the encoder's output.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -13,6 +12,7 @@ from plimsoll.core.arch.encdec import Stack, attention_of, nested, or_default, s
 from plimsoll.core.arch.fields import MAX_DIM, MAX_LAYERS, MAX_VOCAB, heads_of
 from plimsoll.core.arch.spec import ModelSpec, TensorGroup
 from plimsoll.core.arch.whisper import convolution
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

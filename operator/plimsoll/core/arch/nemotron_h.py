@@ -5,7 +5,6 @@ The pattern also decides the number of layers; ``num_hidden_layers`` of old file
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import attention, experts, linear, norm, plain_mlp
@@ -15,6 +14,7 @@ from plimsoll.core.arch.latent_parts import base
 from plimsoll.core.arch.mamba import state_trunk
 from plimsoll.core.arch.mamba_parts import Mamba2
 from plimsoll.core.arch.spec import CacheGroup, Experts, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,13 +6,13 @@ A layer may have no attention at all, or another number of KV heads than its nei
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.core.arch.blocks import gated_mlp, linear, norm, plain_mlp
 from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS, MAX_VOCAB, Fields
 from plimsoll.core.arch.spec import CacheGroup, ModelSpec, TensorGroup
+from plimsoll.core.records import dataclass, replace
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ The further streams are computed anew for each token; only the main one is cache
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -20,6 +19,7 @@ from plimsoll.core.arch.encdec import (
 )
 from plimsoll.core.arch.fields import MAX_DIM, MAX_LAYERS, MAX_VOCAB
 from plimsoll.core.arch.spec import TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields

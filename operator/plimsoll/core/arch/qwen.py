@@ -7,7 +7,6 @@ and in Qwen 3's, which has no such field, all of them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.decoder import ALWAYS, Style, read_decoder
@@ -20,6 +19,7 @@ from plimsoll.core.arch.windows import (
     layer_types,
     with_switch,
 )
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,13 +5,13 @@ The n-gram embedding (``ple_layer_ids``) is noted, not sized: it makes the resul
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch.blocks import linear, norm
 from plimsoll.core.arch.decoder import LAYER
 from plimsoll.core.arch.fields import MAX_DIM, MAX_LAYERS
 from plimsoll.core.arch.latent_parts import ATTENTION, Indices
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

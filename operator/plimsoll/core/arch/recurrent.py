@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -11,6 +10,7 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAY
 from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, plain_attention
 from plimsoll.core.arch.mamba import state_trunk, stateful
 from plimsoll.core.arch.spec import CacheGroup, Experts, StateGroup, TensorGroup
+from plimsoll.core.records import replace
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from plimsoll.core.arch.classes import class_of, defaults_of
 from plimsoll.core.arch.fields import Fields
 from plimsoll.core.arch.unread import not_understood, unread_fields
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -12,6 +11,7 @@ from plimsoll.core.arch.latent_parts import ATTENTION, Indices, base, plain_atte
 from plimsoll.core.arch.mamba import state_trunk
 from plimsoll.core.arch.spec import Experts, StateGroup, TensorGroup
 from plimsoll.core.arch.windows import split, stated_window
+from plimsoll.core.records import replace
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
+
+from plimsoll.core.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch.blocks import experts, gated_mlp, linear, norm
@@ -17,6 +16,7 @@ from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAY
 from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import CacheGroup, Experts, TensorGroup
 from plimsoll.core.arch.windows import FULL, WINDOWED, stated_window
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

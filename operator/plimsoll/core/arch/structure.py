@@ -7,7 +7,6 @@ is refused by name: a guess there is wrong by factors of up to 70.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch.decoder import Style, read_decoder
@@ -17,6 +16,7 @@ from plimsoll.core.arch.plain import HEAD_SIZES, HEADS, HIDDEN, LAYERS
 from plimsoll.core.arch.unread import betraying, not_understood, unread_fields
 from plimsoll.core.arch.windows import CHUNKED, FULL, WINDOWED, letters_or_repeating
 from plimsoll.core.errors import Unsupported
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

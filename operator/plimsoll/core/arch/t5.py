@@ -7,13 +7,13 @@ says: ``tie_word_embeddings: false`` there only means that the output is not sca
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import linear
 from plimsoll.core.arch.encdec import Stack, attention_of, or_default, spec_of
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_EXPERTS, MAX_LAYERS, MAX_VOCAB
 from plimsoll.core.arch.spec import Experts, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ generation merges both attentions into one, over the same two caches.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.core.arch import encdec_towers as towers
@@ -14,6 +13,7 @@ from plimsoll.core.arch.encdec import Stack, attention_of, nested, or_default, s
 from plimsoll.core.arch.fields import MAX_DIM, MAX_LAYERS, MAX_VOCAB, heads_of
 from plimsoll.core.arch.spec import TensorGroup
 from plimsoll.core.arch.windows import every_nth_full, layer_types, split, stated_window
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from plimsoll.core.arch.fields import Fields

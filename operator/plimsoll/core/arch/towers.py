@@ -17,11 +17,11 @@ Short names stand for the usual spellings, see ``SPELLINGS``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.fields import MAX_LAYERS
 from plimsoll.core.arch.spec import TensorGroup
+from plimsoll.core.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,7 +6,6 @@ fixed part of each sequence. The others' length follows the audio.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import linear, norm
@@ -22,6 +21,7 @@ from plimsoll.core.arch.encdec import (
 )
 from plimsoll.core.arch.fields import MAX_CONTEXT, MAX_DIM, MAX_LAYERS, MAX_VOCAB
 from plimsoll.core.arch.spec import Encoder, TensorGroup
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,6 @@ decides only when it is made, ``#default`` of ``defaults`` has the outcome.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.arch import registry, wrappers_text
@@ -20,6 +19,7 @@ from plimsoll.core.arch.towers_audio import AUDIO
 from plimsoll.core.arch.towers_own import DECISIVE, OWN, PUBLISHED, TIMM
 from plimsoll.core.arch.towers_vision import VISION
 from plimsoll.core.errors import Unsupported
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,6 @@ Some of them have a nested config of their own; the flat ones keep their sizes b
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.decoder import Style, read_decoder
@@ -15,6 +14,7 @@ from plimsoll.core.arch.plain import read_plain
 from plimsoll.core.arch.spec import CacheGroup, Encoder
 from plimsoll.core.arch.towers import Scope, tensors
 from plimsoll.core.arch.windows import all_windowed, stated_window
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -6,7 +6,6 @@ Every such layer keeps a cache of its own; the weights are shared by them (Zamba
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.arch.blocks import gated_mlp, linear, norm
@@ -16,6 +15,7 @@ from plimsoll.core.arch.latent_parts import base
 from plimsoll.core.arch.mamba import state_trunk
 from plimsoll.core.arch.mamba_parts import Indices, Mamba1, Mamba2, inner, step_rank
 from plimsoll.core.arch.spec import CacheGroup, ModelSpec
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

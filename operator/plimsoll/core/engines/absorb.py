@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.errors import BadArgument
+from plimsoll.core.records import fields, replace
 from plimsoll.core.request import SizingRequest
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ write (``pinned_args``, ``serve_args``), and how many tokens a given device hold
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from plimsoll.core.records import dataclass
 from plimsoll.core.strict import MAX_INT, Reader
 
 if TYPE_CHECKING:

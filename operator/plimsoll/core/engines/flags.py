@@ -13,10 +13,10 @@ cannot start the engine anyway.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.errors import FlagNotAllowed
+from plimsoll.core.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -19,12 +19,12 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.base import Pinned
 from plimsoll.core.engines.versions import is_cpu_build
 from plimsoll.core.errors import Unsupported
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

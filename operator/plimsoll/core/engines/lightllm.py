@@ -7,7 +7,6 @@ less 5 %, and what its own fraction of 0.9 would leave. It is always an estimate
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
@@ -29,6 +28,7 @@ from plimsoll.core.engines.values import count, share
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.records import replace
 from plimsoll.core.units import GIB, ceil_div
 from plimsoll.core.weights import ShardRules, shard
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.peaks import activation, by_ranks, logits_peak
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import MIB, ceil_div
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ numbers that are already whole are asked for. Law and measurements: a CPU run of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
@@ -17,6 +16,7 @@ from plimsoll.core.engines.values import count
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import is_cpu_build, parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.records import replace
 from plimsoll.core.units import GIB, MIB, ceil_div
 from plimsoll.core.weights import RankWeights
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.values import count
 from plimsoll.core.errors import BadArgument
+from plimsoll.core.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

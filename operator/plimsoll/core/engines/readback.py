@@ -10,10 +10,10 @@ Source: the research on engines, sections 1.7, 2.6, 3.6, 4, 5 and 7, and a CPU r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from plimsoll.core.engines.readback_failures import FAILURES
+from plimsoll.core.records import dataclass, replace
 from plimsoll.core.units import GIB, MIB
 
 if TYPE_CHECKING:

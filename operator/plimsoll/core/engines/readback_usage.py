@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

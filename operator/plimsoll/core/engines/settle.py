@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.base import Allocation, Situation, largest
 from plimsoll.core.engines.verdict import does_not_fit
+from plimsoll.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,6 @@ the pool equals that product (23 starts on RTX 3090 within 0.07 GiB).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
@@ -22,6 +21,7 @@ from plimsoll.core.engines.sglang_flags import FLAGS
 from plimsoll.core.engines.sglang_pool import TABLE, WIDEST, Rank, graph_batch
 from plimsoll.core.engines.versions import parse_release
 from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.records import replace
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:

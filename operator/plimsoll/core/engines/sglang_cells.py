@@ -7,7 +7,6 @@ Source: ``srt/model_executor/pool_configurator.py``, ``srt/mem_cache/kv_cache_co
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from plimsoll.core.engines.peaks import cells_of_heads
 from plimsoll.core.engines.sglang_flags import FLAGS
 from plimsoll.core.engines.values import count, share
 from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

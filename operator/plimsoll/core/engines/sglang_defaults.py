@@ -7,13 +7,13 @@ A row holds from the release it was read in until the next row; releases between
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.flags import words
 from plimsoll.core.engines.versions import parse_release
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

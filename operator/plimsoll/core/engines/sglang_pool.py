@@ -6,7 +6,6 @@ of 0.5.23. The reserve is a table of start values; SGLang measures nothing of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ from plimsoll.core.engines.settle import Attempt, Wish, settle
 from plimsoll.core.engines.values import share
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import parse_release
+from plimsoll.core.records import dataclass, replace
 from plimsoll.core.units import GIB, MIB, ceil_div
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ on engines, section 4; no start-up log calibrates the reserve.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -27,6 +26,7 @@ from plimsoll.core.engines.values import share
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import parse_version
 from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.records import replace
 from plimsoll.core.units import GIB, MIB, ceil_div
 from plimsoll.core.weights import ShardRules, shard
 

@@ -7,7 +7,6 @@ bytes (``--kv-cache-memory-bytes``, per GPU) and every flag on which the reserve
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from plimsoll.core import dtypes
@@ -21,6 +20,7 @@ from plimsoll.core.engines.versions import is_cpu_build, parse_release
 from plimsoll.core.engines.vllm_flags import FLAGS
 from plimsoll.core.engines.vllm_pool import Rank
 from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.records import replace
 from plimsoll.core.weights import ShardRules, shard
 
 if TYPE_CHECKING:

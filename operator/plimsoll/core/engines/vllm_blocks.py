@@ -11,11 +11,11 @@ alike, which the printed tokens of 0.15 to 0.25 confirm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines import vllm_cells as cells
 from plimsoll.core.engines.versions import is_cpu_build, parse_release
+from plimsoll.core.records import dataclass, replace
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

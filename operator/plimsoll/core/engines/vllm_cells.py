@@ -5,13 +5,13 @@ Source: ``v1/kv_cache_interface.py``, ``model_executor/layers/attention`` and ``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core import dtypes
 from plimsoll.core.engines.versions import is_cpu_build, parse_release
 from plimsoll.core.engines.vllm_flags import FLAGS
 from plimsoll.core.errors import BadArgument, Unsupported
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

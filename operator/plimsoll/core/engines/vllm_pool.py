@@ -11,7 +11,6 @@ What is outside ``requested`` - context, NCCL since 0.11, graphs up to 0.20, oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor
 from typing import TYPE_CHECKING, Final
@@ -26,6 +25,7 @@ from plimsoll.core.engines.values import share
 from plimsoll.core.engines.verdict import does_not_fit
 from plimsoll.core.engines.versions import is_cpu_build
 from plimsoll.core.engines.vllm_flags import FLAGS
+from plimsoll.core.records import dataclass, replace
 from plimsoll.core.units import ceil_div
 
 if TYPE_CHECKING:

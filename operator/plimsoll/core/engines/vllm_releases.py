@@ -7,12 +7,12 @@ Sources: ``engine/arg_utils.py``, ``worker/gpu_worker.py``, ``v1/core`` of 0.33.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core.engines.flags import words
 from plimsoll.core.engines.versions import is_cpu_build, parse_release
 from plimsoll.core.errors import BadArgument
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import GIB
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ element, k experts visited by a token, w = 2 * width of an expert / tp. The work
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core import dtypes
 from plimsoll.core.engines import vllm_constants as constants
 from plimsoll.core.engines import vllm_releases as releases
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import GIB
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.core import dtypes
 from plimsoll.core.arch.stage import stage_layers
+from plimsoll.core.records import dataclass
 from plimsoll.core.units import ceil_div
 from plimsoll.core.weights.manifest import NO_LAYER, is_decoder_layer
 from plimsoll.core.weights.roles import Placing, Side, Split, placing
