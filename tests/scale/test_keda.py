@@ -113,7 +113,9 @@ def scaled_object(space: Space, source: Prometheus) -> dict[str, Any]:
 
 def documented() -> tuple[str, str]:
     """The commands of the page that pause a ScaledObject and end that."""
-    pause, go_on = (line for _, line in shown("kubectl") if "annotate scaledobject" in line)
+    found = [line for _, line in shown("kubectl") if "annotate scaledobject" in line]
+    (pause,) = (line for line in found if line.endswith("paused-replicas=2"))
+    (go_on,) = (line for line in found if line.endswith("paused-replicas-"))
     return pause, go_on
 
 
