@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import contextmanager
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -23,6 +24,8 @@ MAX_ENTRIES: Final = 10_000
 #: this, not the text's length, bounds the memory of parsing it: ``[],[],[]`` grows twentyfold.
 MAX_STRUCTURE: Final = 1 << 19
 _LFS_POINTER: Final = b"version https://git-lfs"
+#: Bytes of the first read: the whole header of most files, in one round trip on a network file system.
+_FIRST: Final = 1 << 16
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -92,7 +95,7 @@ class Folder:
         if not stat.S_ISREG(status.st_mode):
             os.close(handle)
             raise unreadable(name, "it is not a regular file", reason)
-        with os.fdopen(handle, "rb") as file:
+        with BufferedReader(FileIO(handle), _FIRST) as file:
             if file.peek(len(_LFS_POINTER)).startswith(_LFS_POINTER):
                 raise unreadable(name, "it is a Git LFS pointer; fetch the real file", reason)
             yield file, status.st_size

@@ -55,11 +55,29 @@ def read_bytes(file: BinaryIO, size: int, name: str) -> bytes:
     Raises:
         BadModel: Its length is a lie.
     """
+    return read_text(file, header_length(file, size, name), name)
+
+
+def header_length(file: BinaryIO, size: int, name: str) -> int:
+    """What the first eight bytes say.
+
+    Raises:
+        BadModel: Its length is a lie.
+    """
     prefix = file.read(_PREFIX)
     length = int.from_bytes(prefix, "little")
     # Checked before anything is read or allocated: a hostile length is up to 2^64 - 1.
     if len(prefix) < _PREFIX or length > min(MAX_HEADER, size - _PREFIX):
         raise _bad(name, f"its header claims {length} bytes; the file may be cut off")
+    return length
+
+
+def read_text(file: BinaryIO, length: int, name: str) -> bytes:
+    """The header behind its length.
+
+    Raises:
+        BadModel: The file ends before it.
+    """
     header = file.read(length)
     if len(header) < length:
         raise _bad(name, "it was cut off while being read")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from plimsoll.checkpoint import safetensors
+from plimsoll.checkpoint.ahead import headers
 from plimsoll.checkpoint.files import check_structure, unreadable
 from plimsoll.checkpoint.tally import IndexScan, Tally, scan_index
 from plimsoll.core.weights import Manifest
@@ -44,16 +46,13 @@ def _count(folder: Folder, names: tuple[str, ...]) -> tuple[Manifest, Digests] |
         shards = sorted(file.decode("latin-1") for file in index.files)
         if not all(name.isascii() and name.endswith(_SUFFIX) for name in shards):
             return None
-    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and a config alone needs none
-
     tally = Tally()
     digests: Digests = []
-    for shard in shards:
-        with folder.open(shard, _REASON) as (file, size):
-            header = safetensors.read_bytes(file, size, shard)
-        if not tally.add(header, safetensors.data_bytes(header, size)):
-            return None
-        digests.append((shard, sha256(header).hexdigest()))
+    with closing(headers(folder, shards, _REASON)) as found:
+        for shard, header in zip(shards, found, strict=True):
+            if not tally.add(header.text, header.data):
+                return None
+            digests.append((shard, header.digest))
     if index is not None and index.fingerprint != tally.fingerprint():
         return None
     # An index may promise what the files hold and still repeat a name, unless its names ascend.

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.core import records
+from plimsoll.core.terms import CudaMemory
 
 OPERATOR = Path(__file__).parents[3] / "operator"
 
@@ -122,8 +123,6 @@ def test_fields_as_the_standard_module_tells_them() -> None:
 
 
 def test_pickle_of_a_real_one() -> None:
-    from plimsoll.core.terms import CudaMemory
-
     item = CudaMemory(total_bytes=1, free_bytes=2)
     assert pickle.loads(pickle.dumps(item)) == item
 
@@ -140,7 +139,7 @@ def test_what_is_left_out_is_refused() -> None:
     with pytest.raises(TypeError, match="not supported"):
 
         @records.dataclass(frozen=True)
-        class _Below(LIGHT[2]):  # type: ignore[misc]
+        class _Below(LIGHT[2]):  # type: ignore[misc, valid-type]
             second: int = 0
 
 
@@ -150,7 +149,9 @@ HEAVY = {"ast", "dataclasses", "inspect", "subprocess", "tokenize", "traceback"}
 
 @pytest.mark.parametrize("module", ["plimsoll.sizer.run", "plimsoll.core.engines.lightllm"])
 def test_start_up_loads_nothing_heavy(module: str) -> None:
-    program = f"import sys; sys.path.insert(0, {str(OPERATOR)!r}); import {module}; print(*sys.modules)"
+    program = (
+        f"import sys; sys.path.insert(0, {str(OPERATOR)!r}); import {module}; print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True
     )
