@@ -116,7 +116,7 @@ def _life(
 
 
 def _ready(steps: Sequence[Step], end: float) -> list[Part]:
-    turns = []
+    turns: list[tuple[float, str, str]] = []
     for step in steps:
         status, _, rest = step["what"].removeprefix("Ready ").partition(" ")
         if step["kind"] == "InferenceServer" and step["what"].startswith("Ready "):
