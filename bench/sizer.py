@@ -35,6 +35,11 @@ GPU = FakeGpu(
     reserved=471 << 20,
 )
 CASES = ((30, 100), (200, 1000))
+SHIM = Path(__file__).with_name(
+    "slow_mount.c"
+)  # adds the time of a round trip to open, stat and read
+ROUND_TRIP_US = 500
+DEADLINE = 1.0  # seconds, of the sizing whose mount hangs
 HIDDEN, EXPERT = 64, 8  # small shapes: the cost is in the number of tensors, not in their bytes
 
 
@@ -130,6 +135,43 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
+def build_shim(folder: Path) -> Path:
+    """Compile the mount's stand-in."""
+    library = folder / "slow_mount.so"
+    flags = [
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        "-D_LARGEFILE64_SOURCE",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
+    made = ["-fPIC", "-shared", "-o", str(library), str(SHIM), "-ldl"]
+    subprocess.run(["cc", *flags, *made], check=True)
+    return library
+
+
+def hung(env: dict[str, str], runs: int) -> dict[str, Any]:
+    """A read that never returns: how long after its deadline the sizer has ended, and with which code."""
+    late, codes = [], set()
+    env = env | {"PLIMSOLL_DEADLINE": str(DEADLINE)}
+    for _ in range(runs):
+        start = time.perf_counter()
+        command = [sys.executable, "-m", "plimsoll.sizer", "size"]
+        done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60)
+        late.append((time.perf_counter() - start - DEADLINE) * 1000)
+        codes.add(done.returncode)
+    return {"deadlineMs": DEADLINE * 1000, "lateMs": summary(late), "exitCodes": sorted(codes)}
+
+
+def bare_python() -> float:
+    """Wall milliseconds of an interpreter that does nothing."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-I", "-c", "pass"], check=True)
+    return (time.perf_counter() - start) * 1000
+
+
 def once(command: str, env: dict[str, str]) -> tuple[float, dict[str, Any]]:
     """One process: wall milliseconds and the line that it logged."""
     start = time.perf_counter()
@@ -167,6 +209,8 @@ def measure(env: dict[str, str], runs: int) -> dict[str, Any]:
     return {
         "runs": runs,
         "wallMs": summary([wall for wall, _ in results]),
+        # NVML's own time, with the import of its binding, is in the phase nvml.
+        "withoutNvmlMs": summary([wall - log["phasesMs"]["nvml"] for wall, log in results]),
         "phasesMs": phases,
         "peakRssBytes": max(log["peakRssBytes"] for _, log in results),
     }
@@ -178,8 +222,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs
     cases = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         env = environment(folder)
         idle = summary([once("done", env)[0] for _ in range(runs)])
         for shards, per_shard in CASES:
@@ -188,9 +232,20 @@ def main() -> None:
             result = measure(env | {"PLIMSOLL_MODEL_PATH": str(model)}, runs)
             case = {"shards": shards, "tensorsPerShard": per_shard, "headerBytes": header_bytes}
             cases.append(case | result)
+        bare = summary([bare_python() for _ in range(runs)])
+        slow = env | {
+            "PLIMSOLL_MODEL_PATH": str(model),
+            "LD_PRELOAD": str(build_shim(folder)),
+            "PLIMSOLL_SLOW_MOUNT": str(model),
+        }
+        slow_mount = {"roundTripUs": ROUND_TRIP_US, "shards": shards, "tensorsPerShard": per_shard}
+        slow_mount |= measure(slow | {"PLIMSOLL_SLOW_MOUNT_US": str(ROUND_TRIP_US)}, runs)
+        name = f"-00002-of-{shards:05d}.safetensors"
+        hung_mount = hung(slow | {"PLIMSOLL_SLOW_MOUNT_HANG": name}, min(runs, 3))
     machine: dict[str, Any] = {"cpus": os.cpu_count(), "python": platform.python_version()}
     machine |= {"kernel": platform.release(), "load": os.getloadavg()[0]}
-    print(json.dumps({"machine": machine, "doneMs": idle, "cases": cases}, indent=1))
+    document = {"machine": machine, "pythonMs": bare, "doneMs": idle, "cases": cases}
+    print(json.dumps(document | {"slowMount": slow_mount, "hungMount": hung_mount}, indent=1))
 
 
 if __name__ == "__main__":
