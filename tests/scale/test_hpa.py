@@ -1,6 +1,6 @@
 """The scale subresource under kubectl, the real autoscaler and the real disruption controller; who wrote what.
 
-The autoscaler's tests are last: its controller hears of new kinds only every half minute after it began.
+The autoscaler's tests are last: its controller asks only every half minute which kinds there are.
 """
 
 from __future__ import annotations
@@ -57,8 +57,25 @@ def gpus(scale: Scale) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def metrics(scale: Scale) -> Iterator[MetricsApi]:
-    """The external metrics API, with no number in it."""
+    """The external metrics API, with no number in it, for a controller that has heard of our kind."""
     with metrics_api.serving(scale.cluster, scale.rest) as served:
+        nobody = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/nobody"
+        target = {
+            "apiVersion": "plimsoll.dev/v1alpha1",
+            "kind": "InferenceServer",
+            "name": "nobody",
+        }
+        scale.rest.apply(
+            nobody,
+            {
+                "apiVersion": "autoscaling/v2",
+                "kind": "HorizontalPodAutoscaler",
+                "metadata": {"name": "nobody"},
+                "spec": {"scaleTargetRef": target, "maxReplicas": 1},
+            },
+        )
+        wait(lambda: "not found" in str(scale.rest.get(nobody).get("status")), 45, "kind known")
+        scale.rest.call("DELETE", nobody)
         yield served
 
 

@@ -170,7 +170,7 @@ def test_keda_wakes_scales_pauses_and_puts_to_sleep(
     await_replicas(space, 0)
 
     series[waiting] = 9  # at four a server, three
-    await_replicas(space, 3)
+    await_replicas(space, 3, 60)  # the autoscaler asks only every half minute which kinds there are
 
     # Nobody waits, but the caches are full to 0.9 and 0.3: at 0.7 a server, two.
     budget = space.capacity()["maxTotalTokenNum"]
