@@ -21,6 +21,7 @@ from plimsoll.controller.cluster import (
     Conflict,
     Object,
     Refused,
+    resource_of,
 )
 from plimsoll.controller.kube import connect
 from tests.cluster_kit import Cluster as LocalCluster
@@ -57,6 +58,24 @@ def deployment(namespace: str, *args: str, **spec: Any) -> Object:
             **spec,
         },
     }
+
+
+def _service(namespace: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "s", "namespace": namespace, "labels": dict(LABEL)},
+        "spec": {"selector": {"app": "d"}, "ports": [{"name": "http", "port": 80}]},
+    }
+
+
+def _selecting(obj: Object) -> Object:
+    """The object with the selector of another application."""
+    if obj["kind"] == "Service":
+        return {**obj, "spec": {**obj["spec"], "selector": {"app": "other"}}}
+    template = {**obj["spec"]["template"], "metadata": {"labels": {"app": "other"}}}
+    wanted = {"selector": {"matchLabels": {"app": "other"}}, "template": template}
+    return {**obj, "spec": {**obj["spec"], **wanted}}
 
 
 async def server(cluster: Cluster, namespace: str) -> Object:
@@ -128,6 +147,24 @@ class Scenarios:
         assert again["metadata"]["labels"].get("one") == "1"
         assert "two" not in again["metadata"]["labels"]
         assert await cluster.get(PODS, namespace, "p") is not None
+
+    async def test_apply_without_force_creates_and_spares_what_somebody_else_made(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        first = await cluster.apply(deployment(namespace, "a"), force=False)
+        assert args_of(first) == ["a"]
+        assert args_of(await cluster.apply(deployment(namespace, "b"), force=False)) == ["b"]
+        for obj in (deployment(namespace, "c"), _service(namespace)):
+            theirs = {**obj, "metadata": {"name": "theirs", "namespace": namespace}}
+            live = await cluster.apply(theirs, "somebody")
+            ours = _selecting({**obj, "metadata": {**obj["metadata"], "name": "theirs"}})
+            with pytest.raises(Conflict):
+                await cluster.apply(ours, force=False)
+            resource = resource_of(obj["apiVersion"], obj["kind"])
+            after = await cluster.get(resource, namespace, "theirs")
+            assert after is not None
+            assert after["spec"] == live["spec"]
+            assert "labels" not in after["metadata"]
 
     async def test_delete_spares_another_incarnation(
         self, cluster: Cluster, namespace: str

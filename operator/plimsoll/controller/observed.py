@@ -91,14 +91,17 @@ def wanted_node(raw: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> st
         pods: the pods found for it.
     """
     name = raw["metadata"]["name"]
-    for pod in pods:
-        if pod["metadata"].get("labels", {}).get(SIZING_LABEL) == name:
-            node = pod.get("spec", {}).get("nodeName")
-            if node:
-                return str(node)
     capacity = (raw.get("status") or {}).get("capacity") or {}
+    pinned = _is_pinned(raw, capacity)
+    answered = str(capacity.get("requestHash"))[:7] if pinned else None
+    for pod in pods:
+        metadata = pod["metadata"]
+        if metadata.get("labels", {}).get(SIZING_LABEL) == name:
+            node = pod.get("spec", {}).get("nodeName")
+            if node and (answered is None or not metadata["name"].endswith(answered)):
+                return str(node)
     found = capacity.get("node")
-    return str(found) if found and not _is_pinned(raw, capacity) else None
+    return str(found) if found and not pinned else None
 
 
 def _is_pinned(raw: Mapping[str, Any], capacity: Mapping[str, Any]) -> bool:

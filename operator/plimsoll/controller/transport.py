@@ -155,7 +155,6 @@ class Transport:
             self._meter(method, code, self._clock() - began)
         return response.status, raw, response.headers
 
-
     def _url(self, path: str, query: Sequence[tuple[str, str]]) -> str:
         asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
         return f"{self._client.configuration.host}{path}{asked}"

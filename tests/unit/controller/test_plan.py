@@ -279,8 +279,11 @@ def test_wanted_node() -> None:
     assert wanted_node(body(status=sized_status()), []) is None  # it has found its label
     by_host = sized_status({"product": ""})
     assert wanted_node(body(status=by_host), []) == "node-a"
-    other_keys = {"accelerator": {"classLabelKeys": ["cloud/gpu"]}}
-    assert wanted_node(body(status=sized_status(), **other_keys), []) == "node-a"
+    keys = {"classLabelKeys": ["cloud/gpu"]}
+    assert wanted_node(body(status=sized_status(), accelerator=keys), []) == "node-a"
+    assert wanted_node(body(status=sized_status()), [scheduled(sizing(), "node-b")]) is None
+    asked_anew = scheduled(sizing(sizing={"extraReserve": "1Gi"}), "node-b")
+    assert wanted_node(body(status=sized_status()), [asked_anew]) == "node-b"
 
 
 def test_only_a_replica_set_makes_server_pods() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from plimsoll.controller.cluster import Conflict, Object, Refused, Retry
+from plimsoll.controller.cluster import WATCHED, Conflict, Object, Refused, Retry
 from plimsoll.controller.metrics import Metrics
-from plimsoll.controller.reconcile import work
+from plimsoll.controller.reconcile import HOLD_SECONDS, work
 from plimsoll.controller.store import Key
 from plimsoll.controller.workqueue import WorkQueue
 from tests.unit.controller.builders import FAILURE, NAMESPACE, TOKENS
@@ -188,6 +188,89 @@ async def test_an_hour_of_rest_is_an_hour_without_writes(replicas: int) -> None:
         await rig.boot()  # as a resync, and a restart, would
     assert len(rig.cluster.writes) == quiet
     assert rig.status()["ready"] == f"{replicas}/{replicas}"
+
+
+async def test_a_life_takes_so_many_requests() -> None:
+    """Eight writes beside Events, and three reads: both names and the node that was measured."""
+    rig = await settled()
+    writes = [(w.verb, w.kind) for w in rig.cluster.writes if w.kind != "Event"]
+    assert sorted(writes) == [
+        ("apply", "Deployment"),
+        ("apply", "Service"),
+        ("create", "Pod"),
+        ("delete", "Pod"),
+        *[("status", "InferenceServer")] * 3,
+    ]
+    assert rig.cluster.reads - len(WATCHED) <= 3
+
+
+async def test_a_fixed_number_is_served_without_a_single_read() -> None:
+    rig = Rig()
+    rig.apply(sizing={"mode": "Fixed", "maxTotalTokenNum": 5000})
+    await rig.boot()
+    read = rig.cluster.reads
+    await rig.settle()
+    assert rig.condition("Ready")[0] == "True"
+    assert rig.cluster.reads == read
+
+
+async def test_progress_is_told_once_a_second_and_not_lost() -> None:
+    rig = await settled(replicas=2)
+    before = len(rig.cluster.writes)
+    # One of two is away: still available, so nobody is in a hurry.
+    pods = sorted(pod["metadata"]["name"] for pod in rig.cluster.of_kind("Pod"))
+    rig.cluster.edit("Pod", NAMESPACE, pods[0], _not_ready)
+    await rig.operate()
+    assert rig.status()["ready"] == "2/2"
+    assert rig.requeue is not None
+    assert 0 < rig.requeue <= HOLD_SECONDS
+    rig.now += timedelta(seconds=rig.requeue)
+    await rig.operate()
+    assert rig.status()["ready"] == "1/2"
+    assert len(rig.cluster.writes) == before + 1
+
+
+def _not_ready(pod: Object) -> None:
+    for condition in pod["status"]["conditions"]:
+        if condition["type"] == "Ready":
+            condition["status"] = "False"
+
+
+async def test_a_taken_name_is_said_before_a_gpu_is_taken_and_left_alone() -> None:
+    for kind, api in (("Deployment", "apps/v1"), ("Service", "v1")):
+        for spec in ({}, {"sizing": {"mode": "Fixed", "maxTotalTokenNum": 5000}}):
+            rig = Rig()
+            metadata = {"name": "llama", "namespace": NAMESPACE}
+            theirs = rig.cluster.put(
+                {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": {}}
+            )
+            rig.apply(**spec)
+            for _ in range(4):
+                await rig.operate()
+            assert rig.condition("Ready") == ("False", "Conflict")
+            assert rig.created() == []
+            assert rig.cluster.objects[kind, *KEY] == theirs
+            rig.cluster.remove(kind, *KEY)
+            await rig.settle()
+            assert rig.condition("Ready")[0] == "True"
+
+
+async def test_a_refusal_is_said_once_and_stays_said() -> None:
+    """A status that said "created" before each try would change to and fro with every one."""
+    rig = Rig()
+    no = Refused(403, "Forbidden", "exceeded quota")
+    rig.cluster.refuse = lambda _verb, obj: no if obj["kind"] == "Deployment" else None
+    rig.apply(sizing={"mode": "Fixed", "maxTotalTokenNum": 5000})
+    for _ in range(3):
+        await rig.operate()
+    said = rig.condition("Ready")
+    assert said[0] == "False"
+    statuses = sum(w.verb == "status" for w in rig.cluster.writes)
+    for _ in range(5):
+        rig.now += timedelta(seconds=60)
+        await rig.operate()
+        assert rig.condition("Ready") == said
+    assert sum(w.verb == "status" for w in rig.cluster.writes) == statuses
 
 
 async def test_one_line_of_log_tells_each_action_and_result(

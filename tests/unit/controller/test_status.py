@@ -12,6 +12,7 @@ from plimsoll.controller.status import (
     Condition,
     merged,
     one_sentence,
+    pressing,
     same_status,
     sentence,
     summary,
@@ -156,3 +157,28 @@ def test_statuses_are_the_same_in_any_order_and_beside_the_conditions_of_others(
     stale = {"type": "Reconciling", "status": "True"}
     assert not same_status(ours, {**live, "conditions": [ready, sized, stale]})
     assert with_foreign_conditions(ours, live)["conditions"] == [sized, ready, foreign]
+
+
+def told(reason: str, status: str = "False", **more: object) -> dict[str, object]:
+    condition = {"type": "RolledOut", "status": status, "reason": reason, "message": "So."}
+    return {"ready": "0/1", "conditions": [condition], **more}
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "is_pressing"),
+    [
+        ("the same", told("Progressing"), False),
+        ("counts", told("Progressing", ready="1/2", replicas=2, pods=[{"name": "p"}]), False),
+        ("another not-yet", told("WaitingForTermination"), False),
+        ("the pod that answers", told("Progressing", sizing={"podUID": "u"}), False),
+        ("a cause", told("ReplicaCreateFailed"), True),
+        ("a turn", told("Complete", "True"), True),
+        ("a number", told("Progressing", capacity={"maxTotalTokenNum": 1}), True),
+        ("an answer to another spec", told("Progressing", observedGeneration=2), True),
+        ("a failed try", told("Progressing", sizing={"attempts": 1}), True),
+        ("a condition that is gone", {"ready": "0/1", "conditions": []}, True),
+    ],
+)
+def test_what_cannot_wait(name: str, after: dict[str, object], *, is_pressing: bool) -> None:
+    assert pressing(told("Progressing"), after) is is_pressing, name
+    assert pressing({}, told("Progressing"))  # the first word
