@@ -20,22 +20,25 @@ if TYPE_CHECKING:
 
 NODE: Final = "gpu-node"
 THREADS: Final = 4
+HEARTBEAT_SECONDS: Final = 8.0
 SIZING_LABEL: Final = "plimsoll.dev/sizing-for"
 SERVER_LABEL: Final = "plimsoll.dev/server"
 __all__ = ["NODE", "SERVER_LABEL", "SIZING_LABEL", "THREADS", "TOKENS", "Kubelet"]
 
 
-def add_node(rest: Rest) -> None:
-    """Create the node, with room for every GPU that is asked for."""
-    body = node(NODE)
+def beat(rest: Rest) -> None:
+    """Create the node where it is not there, and say that it is well, with room for every GPU that is asked for."""
     if rest.get(f"/api/v1/nodes/{NODE}") is None:
-        rest.call("POST", "/api/v1/nodes", body)
+        rest.call("POST", "/api/v1/nodes", node(NODE))
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     room = {"nvidia.com/gpu": "100000", "cpu": "100000", "memory": "1000Ti", "pods": "100000"}
     status = {
         "capacity": room,
         "allocatable": room,
         "nodeInfo": {"kubeletVersion": "v1.37.2"},
-        "conditions": [{"type": "Ready", "status": "True", "reason": "Bench"}],
+        "conditions": [
+            {"type": "Ready", "status": "True", "reason": "Bench", "lastHeartbeatTime": now}
+        ],
     }
     rest.merge(f"/api/v1/nodes/{NODE}/status", {"status": status})
 
@@ -55,13 +58,23 @@ class Kubelet:
         self._bound: set[str] = set()
         self._stopped = threading.Event()
         self.errors: list[str] = []
-        threading.Thread(target=self._watch, daemon=True).start()
+        beat(rest)
+        for target in (self._watch, self._beat):
+            threading.Thread(target=target, daemon=True).start()
         for _ in range(THREADS):
             threading.Thread(target=self._serve, daemon=True).start()
 
     def stop(self) -> None:
         """Do nothing any more."""
         self._stopped.set()
+
+    def _beat(self) -> None:
+        """The node controller takes a node without a heartbeat, and its pods, for not ready after 40 seconds."""
+        while not self._stopped.wait(HEARTBEAT_SECONDS):
+            try:
+                beat(self._rest)
+            except (OSError, http.client.HTTPException, RestError) as error:
+                self.errors.append(repr(error))
 
     def _watch(self) -> None:
         try:
@@ -84,6 +97,8 @@ class Kubelet:
             except RestError as error:
                 if error.code not in {404, 409}:  # it was deleted meanwhile
                     self.errors.append(str(error))
+            except (OSError, http.client.HTTPException) as error:
+                self.errors.append(repr(error))
 
     def _play(self, pod: dict[str, Any]) -> None:
         metadata = pod["metadata"]

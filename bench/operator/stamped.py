@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import http.client
 import json
 import threading
 import time
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench.operator import objects
 from bench.operator.contenders import running
-from bench.operator.kubelet import NODE, TOKENS, Kubelet, add_node
+from bench.operator.kubelet import NODE, TOKENS, Kubelet
 from bench.operator.lab import TENANTS, Lab, LabError, say, stamp
-from tests.cluster_kit.rest import ISRV
+from tests.cluster_kit.rest import ISRV, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,6 @@ def stamped(lab: Lab, number: int, per_second: float = 10) -> dict[str, Any]:
     path = lab.folder / "stamped.json"
     path.write_text(json.dumps(body))
     with lab.cluster.enter_network():
-        add_node(lab.rest)
         moments = _Moments(lab)
     try:
         with running(lab, "plimsoll") as one:
@@ -90,10 +90,14 @@ class _Moments:
             threading.Thread(target=self._follow, args=(path, see), daemon=True).start()
 
     def _follow(self, path: str, see: Any) -> None:  # noqa: ANN401
-        for event in self._rest.watch(path, seconds=1800):
-            if self._stopped.is_set():
-                return
-            see(event["object"])
+        try:
+            for event in self._rest.watch(path, seconds=1800):
+                if self._stopped.is_set():
+                    return
+                see(event["object"])
+        except (OSError, http.client.HTTPException, RestError, ValueError) as error:
+            if not self._stopped.is_set():
+                say(f"a watch broke: {error!r}")
 
     def _deployment(self, live: dict[str, Any]) -> None:
         if str(TOKENS) in json.dumps(live["spec"]["template"]["spec"]["containers"]):
