@@ -31,7 +31,7 @@ from tests.unit.controller.builders import (
     server,
 )
 from tests.unit.controller.inpod_worlds import A100, WRAPPED, known, kubelets, measuring
-from tests.unit.controller.plan_worlds import text, writes
+from tests.unit.controller.plan_worlds import serving, text, writes
 from tests.unit.controller.test_inpod_sizing import HALF, said
 from tests.unit.controller.test_stored_servers import STAMP
 
@@ -248,6 +248,15 @@ def test_ready_names_each_kind_where_there_are_several() -> None:
         f"{TOKENS} tokens on {PRODUCT} (1 server), {HALF} tokens on {A100} (2 servers)" in several
     )
     assert "by its own GPU" not in text(plan(two(PRODUCT), CONTEXT, NOW), "Ready")
+
+
+@pytest.mark.parametrize(("products", "said"), [((PRODUCT, A100), True), ((PRODUCT,), False)])
+def test_a_stamped_server_says_that_there_is_no_fallback(
+    products: tuple[str, ...], *, said: bool
+) -> None:
+    world = serving(accelerator={"products": list(products)}, sizing={"mode": "Stamped"})
+    words = text(plan(world, CONTEXT, NOW), "Sized")
+    assert ("Servers stay on GPUs of that kind" in words) is said
 
 
 def test_nothing_is_written_while_nothing_changes() -> None:
