@@ -43,7 +43,7 @@ class _Job:
         self.header: Header | None = None
         self.error: Exception | None = None
 
-    def read(self, folder: Folder, reason: str, most: int) -> None:
+    def load(self, folder: Folder, reason: str, most: int) -> None:
         """Read the header; one of more than ``most`` bytes is left for later."""
         from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and a config alone needs none
 
@@ -65,7 +65,7 @@ class _Job:
             BadModel: What a thread met.
         """
         if self.header is None and self.error is None:
-            self.read(folder, reason, safetensors.MAX_HEADER)
+            self.load(folder, reason, safetensors.MAX_HEADER)
         if self.error is not None:
             raise self.error
         if self.header is None:
@@ -88,19 +88,10 @@ def headers(folder: Folder, names: Sequence[str], reason: str) -> Generator[Head
     queue = deque(jobs if len(jobs) > 1 else ())  # one file is read by the reader itself
     places = threading.Semaphore(_AHEAD)
 
-    def work() -> None:
-        while True:
-            places.acquire()
-            try:
-                job = queue.popleft()
-            except IndexError:
-                return
-            job.read(folder, reason, FIRST)
-            job.done.set()
-
     for _ in range(min(_THREADS, len(queue))):
         # Daemons: one that hangs in a system call must not keep the process from ending.
-        threading.Thread(target=work, name="header", daemon=True).start()
+        given = (queue, places, folder, reason)
+        threading.Thread(target=_work, args=given, name="header", daemon=True).start()
     try:
         for job in jobs:
             if len(jobs) > 1:
@@ -112,3 +103,15 @@ def headers(folder: Folder, names: Sequence[str], reason: str) -> Generator[Head
         queue.clear()
         for _ in range(_THREADS):
             places.release()
+
+
+def _work(queue: deque[_Job], places: threading.Semaphore, folder: Folder, reason: str) -> None:
+    """One thread: a header after the other, as far ahead as there are places."""
+    while True:
+        places.acquire()
+        try:
+            job = queue.popleft()
+        except IndexError:
+            return
+        job.load(folder, reason, FIRST)
+        job.done.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ from plimsoll.controller.plan import plan
 from plimsoll.controller.steps import capacity as capacities
 from plimsoll.core.engines import lookup
 from plimsoll.core.errors import BadArgument, PlimsollError
-from plimsoll.core.records import dataclass, replace
+from plimsoll.core.records import dataclass
 
 if TYPE_CHECKING:
     import argparse
