@@ -100,6 +100,8 @@ def rendered(raw: Mapping[str, Any], chosen: argparse.Namespace, context: BuildC
             f"The number is not known before a GPU was measured: {MEASURED} stands for it. The GPU's node affinity "
             "and the guard's values come with it; give --gpu and --model to see them."
         )
+    # The Deployment is what people look for; the operator writes the Service first.
+    objects.sort(key=lambda obj: obj["kind"] == "Service")
     if server.spec.rollout.paused:
         notes.append(
             "Field spec.rollout.paused is true: no Deployment is created until it is false."

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.controller.actions import Action
     from plimsoll.controller.metrics import Metrics
     from plimsoll.controller.observed import Observed
-    from plimsoll.controller.recorder import Recorder
+    from plimsoll.controller.recorder import Notes
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +40,7 @@ class Actor:
         metrics: counts actions.
     """
 
-    def __init__(
-        self, cluster: Cluster, store: Store, recorder: Recorder, metrics: Metrics
-    ) -> None:
+    def __init__(self, cluster: Cluster, store: Store, recorder: Notes, metrics: Metrics) -> None:
         self._cluster = cluster
         self._store = store
         self._recorder = recorder

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from plimsoll.controller.metrics import Metrics
     from plimsoll.controller.objects.context import BuildContext
     from plimsoll.controller.observed import Observed
-    from plimsoll.controller.recorder import Recorder
+    from plimsoll.controller.recorder import Notes
     from plimsoll.controller.store import Key, Store
     from plimsoll.controller.workqueue import WorkQueue
 
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 WORKERS = 8
 HOLD_SECONDS = 1.0
 """A status that only tells how far things are is written so long after the one before at the earliest."""
+AFTER_WRITE = 0.1
+"""Seconds from a pass that wrote to the next, where no event asks for one before."""
 _SWEEP = 1024  # keys to remember before those that nothing is held back for are forgotten
 
 
@@ -65,7 +67,7 @@ class Reconciler:
         self,
         cluster: Cluster,
         store: Store,
-        recorder: Recorder,
+        recorder: Notes,
         context: BuildContext,
         planner: Planner,
         *,
@@ -113,10 +115,10 @@ class Reconciler:
             wrote |= await self._write_status(observed, plan.status)
         if acted or held <= 0:
             await self._announce(key, observed, plan)
-        # What we just changed is in the store already: look again at once instead of waiting for
-        # the watch to tell us of our own write.
+        # What we just changed is in the store already: look again instead of waiting for the watch to
+        # tell us of our own write. A little later, as others now act on it; an event comes at once.
         if acted or wrote:
-            return 0.0
+            return AFTER_WRITE
         return min((t for t in (plan.requeue_after, held or None) if t is not None), default=None)
 
     async def _decide(self, key: Key) -> tuple[Observed | None, Plan]:

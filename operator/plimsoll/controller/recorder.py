@@ -6,9 +6,10 @@ counts repeats in it, so that a server that flaps costs one object and not thous
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from plimsoll.controller.cluster import EVENTS, Cluster, Refused, Retry
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COMPONENT = "plimsoll-operator"
+MOST_WAITING = 4096
 _REMEMBERED = 4096
 _MESSAGE_LIMIT = 1024  # of the API, in characters
 
@@ -42,6 +44,14 @@ class Note(Protocol):
     @property
     def message(self) -> str:
         """A sentence."""
+        ...
+
+
+class Notes(Protocol):
+    """Who takes notes: `Recorder` or `Background`."""
+
+    async def record(self, server: Mapping[str, Any], note: Note) -> None:
+        """Take one note about a server; never fails."""
         ...
 
 
@@ -122,6 +132,41 @@ class Recorder:
             "lastTimestamp": stamp,
             "count": 1,
         }
+
+
+class Background:
+    """Hands notes to a recorder from a task of its own, so that no pass waits for an Event.
+
+    In a burst the servers go first: Events are posted one after the other, and the oldest are lost where
+    more wait than are worth the memory.
+
+    Args:
+        recorder: posts them.
+        metrics: counts the lost.
+    """
+
+    def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._waiting: deque[tuple[dict[str, Any], Note]] = deque()
+        self._wake = asyncio.Event()
+
+    async def record(self, server: Mapping[str, Any], note: Note) -> None:
+        """Take one note about a server."""
+        about = {key: server[key] for key in ("apiVersion", "kind", "metadata")}
+        self._waiting.append((about, note))
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting.popleft()
+            self._metrics.events.inc(outcome="lost")
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Post for ever."""
+        while True:
+            while self._waiting:
+                await self._recorder.record(*self._waiting.popleft())
+            self._wake.clear()
+            await self._wake.wait()
 
 
 def _event_name(server: Mapping[str, Any], note: Note) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from plimsoll.controller.health import (
 from plimsoll.controller.lease import Lease, LeaseTimes
 from plimsoll.controller.metrics import Metrics, measure_lag
 from plimsoll.controller.reconcile import WORKERS, Planner, Reconciler, work
-from plimsoll.controller.recorder import Recorder
+from plimsoll.controller.recorder import Background, Recorder
 from plimsoll.controller.resync import Resync
 from plimsoll.controller.store import Key, Store, key_of
 from plimsoll.controller.watch import Watches
@@ -51,6 +52,7 @@ _CRD_SECONDS = 20.0
 _PROBE_SECONDS = 2.0
 _DRAIN_SECONDS = 5.0
 _FIRST_LIST_SECONDS = 30.0
+_AT_ONCE = 100  # events
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Operator:
         )
         self.port = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._delivered: deque[tuple[str | None, Object]] = deque()
         self._watch_began = 0.0
         self._server = HealthServer(self.health, self.metrics)
         self._lease = Lease(
@@ -203,10 +206,12 @@ class Operator:
                 await asyncio.sleep(_PROBE_SECONDS)
         logger.info("leading; %d objects known", len(self.store))
         edges = self._edges
+        recorder = Recorder(edges.cluster, self._settings.pod_name, edges.now, self.metrics)
+        events = Background(recorder, self.metrics)
         reconciler = Reconciler(
             edges.cluster,
             self.store,
-            Recorder(edges.cluster, self._settings.pod_name, edges.now, self.metrics),
+            events,
             edges.context,
             edges.planner,
             now=edges.now,
@@ -220,6 +225,7 @@ class Operator:
                 group.create_task(
                     work(self.queue, reconciler, self.metrics, edges.clock), name=f"worker-{number}"
                 )
+            group.create_task(events.run(), name="events")
             group.create_task(self._resync.run(self._settings.resync_seconds), name="resync")
 
     def _watch_started(self, starts: int) -> None:
@@ -233,8 +239,27 @@ class Operator:
         self._resync.ask()  # what was deleted while nobody watched
 
     def _deliver(self, kind: str | None, obj: Object) -> None:
-        """In the watch thread: hand an object to the loop that owns the store."""
-        self._call(self._take, kind, obj)
+        """In the watch thread: hand an object to the loop that owns the store.
+
+        The loop is woken for the first of those that it has not taken yet: waking it is a system call,
+        which hands the interpreter over to the other thread and back.
+        """
+        self._delivered.append((kind, obj))
+        if len(self._delivered) == 1:
+            self._call(self._take_all)
+
+    def _take_all(self) -> None:
+        # What comes meanwhile is taken too, or has found nothing before it and wakes the loop again.
+        for _ in range(_AT_ONCE):
+            if not self._delivered:
+                return
+            try:
+                self._take(*self._delivered[0])
+            except Exception:
+                logger.exception("an event was lost; the next resync repairs it")
+            finally:
+                self._delivered.popleft()
+        self._call(self._take_all)  # passes go on in between
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
         assert self._loop is not None

@@ -243,7 +243,7 @@ def shrunk_world(
     shrunk = shrink.shrunk(server(**spec), capacity)
     assert shrunk is not None
     world = observe_from(body(status={"capacity": shrunk}, **spec), node=node())
-    (applied, *rest) = (a.obj for a in plan(world, CONTEXT, NOW).actions if isinstance(a, Apply))
+    (*rest, applied) = (a.obj for a in plan(world, CONTEXT, NOW).actions if isinstance(a, Apply))
     live = child(**spec)
     live["spec"]["template"] = applied["spec"]["template"]
     return replace(

@@ -174,7 +174,7 @@ def test_the_switch_is_told_once() -> None:
 def test_a_new_in_pod_server_has_switched_from_nothing() -> None:
     made = plan(new(sizing={"mode": "InPod"}), CONTEXT, NOW)
     assert "SizingModeSwitched" not in [event.reason for event in made.events]
-    assert writes(made) == ["apply Deployment llama", "apply Service llama"]
+    assert writes(made) == ["apply Service llama", "apply Deployment llama"]
 
 
 def test_what_the_servers_measured_is_shown() -> None:
@@ -399,7 +399,7 @@ def test_what_cannot_be_started(
     world = replace(new(**spec, sizing={"mode": "InPod"}), landscape=nodes)
     made = plan(world, CONTEXT, NOW)
     if says is None:
-        assert writes(made) == ["apply Deployment llama", "apply Service llama"]
+        assert writes(made) == ["apply Service llama", "apply Deployment llama"]
         return
     assert writes(made) == []
     assert conditions(made, world)["Sized"] == ("False", "InPodImpossible")

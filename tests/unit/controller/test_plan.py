@@ -59,9 +59,9 @@ TABLE = [
     Row(
         "a persisted number is written",
         observe_from(body(status=sized_status()), pods=[ended(sizing())], node=node()),
-        writes=["apply Deployment llama", "apply Service llama"],
+        writes=["apply Service llama", "apply Deployment llama"],
         conditions={"Sized": "True Measured", "RolledOut": "False Progressing"},
-        events=["Normal Created", "Normal Created"],
+        events=["Normal Created"],
     ),
     Row(
         "the sizing pod goes once the number is written",

@@ -91,9 +91,9 @@ TABLE = [
     Row(
         "a fixed number needs no GPU to be asked",
         observe_from(body(sizing={"mode": "Fixed", "maxTotalTokenNum": 4096})),
-        writes=["apply Deployment llama", "apply Service llama"],
+        writes=["apply Service llama", "apply Deployment llama"],
         conditions={"Sized": "True UserProvided", "RolledOut": "False Progressing"},
-        events=["Normal Created", "Normal Created", "Normal UserProvided"],
+        events=["Normal Created", "Normal UserProvided"],
     ),
     Row(
         "a fixed number of a one-file engine needs the file",

@@ -134,8 +134,8 @@ TABLE = [
     Row(
         "without a class label one replica stays on its node",
         observe_from(body(status=sized_status({"product": ""})), node=node(product="")),
-        writes=["apply Deployment llama", "apply Service llama"],
-        conditions={"Sized": "True Measured"}, events=["Normal Created", "Normal Created"],
+        writes=["apply Service llama", "apply Deployment llama"],
+        conditions={"Sized": "True Measured"}, events=["Normal Created"],
     ),
     Row(
         "without a class label two replicas cannot be kept on their kind of GPU",

@@ -133,8 +133,8 @@ TABLE = [
     ),
     waiting(
         "a result is rolled out by the pass that stores it", ended(sizing()),
-        writes=["apply Deployment llama", "apply Service llama"],
-        events=["Normal Created", "Normal Created", "Normal Measured"],
+        writes=["apply Service llama", "apply Deployment llama"],
+        events=["Normal Created", "Normal Measured"],
         conditions={"ModelReady": "True Resolved", "CapacityAvailable": "True Scheduled",
                     "Sized": "True Measured", "RolledOut": "False Progressing"},
     ),
@@ -402,7 +402,7 @@ def test_a_stored_number_that_does_not_add_up_is_measured_again(path: str, value
 
 def test_a_stored_number_that_adds_up_is_used() -> None:
     made = plan(_forge("confidence", "exact"), CONTEXT, NOW)
-    assert writes(made) == ["apply Deployment llama", "apply Service llama"]
+    assert writes(made) == ["apply Service llama", "apply Deployment llama"]
 
 
 @pytest.mark.parametrize(

@@ -284,8 +284,8 @@ async def test_one_line_of_log_tells_each_action_and_result(
     (pod,) = set(rig.created())
     begin = (
         f"create Pod {pod}",
-        "apply Deployment llama because it does not exist",
         "apply Service llama because it does not exist",
+        "apply Deployment llama because it does not exist",
         f"Measured: Measured {TOKENS} tokens on",
         f"delete Pod {pod}",
         f"Ready: Serving with {TOKENS} tokens",

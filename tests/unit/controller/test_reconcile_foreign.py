@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll.controller.cluster import Conflict, Object, Refused
+from plimsoll.controller.reconcile import AFTER_WRITE
 from tests.unit.controller.builders import TOKENS
 from tests.unit.controller.rig import KEY, Rig
 from tests.unit.controller.test_reconcile import settled, tokens
@@ -70,7 +71,7 @@ async def test_a_patch_that_changed_nothing_is_looked_at_again_at_once() -> None
     await rig.reconcile(KEY)  # writes the status, too, which is looked at again in any case
     rig.reconcile._actor._kept.clear()
     before = len(rig.cluster.writes)
-    assert await rig.reconcile(KEY) == 0.0
+    assert await rig.reconcile(KEY) == AFTER_WRITE
     assert "status" not in [w.verb for w in rig.cluster.writes[before:]]
 
 

@@ -1,5 +1,6 @@
 """One Event per transition, counted when it repeats, and never an error."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -7,7 +8,7 @@ import pytest
 
 from plimsoll.controller.cluster import Refused, Retry
 from plimsoll.controller.metrics import Metrics
-from plimsoll.controller.recorder import Recorder
+from plimsoll.controller.recorder import Background, Recorder
 from tests.unit.controller.fake_cluster import FakeCluster, Faults
 
 SERVER = {
@@ -89,3 +90,25 @@ async def test_a_failure_is_not_the_pass_s_problem(
 async def test_a_long_message_is_cut_to_the_api_s_limit(cluster: FakeCluster) -> None:
     await recorder(cluster).record(SERVER, Note(message="x" * 5000))
     assert len(cluster.of_kind("Event")[0]["message"]) == 1024
+
+
+async def test_in_the_background_nobody_waits_and_the_oldest_are_lost(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll.controller.recorder.MOST_WAITING", 2)
+    metrics = Metrics()
+    events = Background(recorder(cluster), metrics)
+    for number in range(3):
+        await events.record(SERVER, Note(message=str(number)))
+    assert cluster.writes == []
+    task = asyncio.create_task(events.run())
+    async with asyncio.timeout(5):
+        while len(cluster.of_kind("Event")) < 2:  # noqa: ASYNC110  # the fake has no event for it
+            await asyncio.sleep(0)
+    assert {event["message"] for event in cluster.of_kind("Event")} == {"1", "2"}
+    assert metrics.events.value(outcome="lost") == 1
+    await events.record(SERVER, Note(message="later"))
+    async with asyncio.timeout(5):
+        while len(cluster.of_kind("Event")) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    task.cancel()

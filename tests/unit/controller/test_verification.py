@@ -154,7 +154,7 @@ def fixed() -> Observed:
 
 def serving_fixed() -> Observed:
     first = plan(observe_from(body(**FIXED)), CONTEXT, NOW)
-    live = stored(next(a.obj for a in first.actions if isinstance(a, Apply)))
+    live = stored([a.obj for a in first.actions if isinstance(a, Apply)][-1])
     return observe_from(
         body(**FIXED),
         deployment=live,

@@ -163,10 +163,14 @@ def _writes(
         cleaned = cleaning(wanted, live, observed.kept)
         if cleaned is not None:
             return (cleaned,), (_cleaning_note(wanted, live, cleaned),)
-    differences = [(w, c, _difference(w, c)) for w, c in children]
+    found = [(w, c, text) for w, c in children if (text := _difference(w, c)) is not None]
+    # The Service first: where its name is taken, no server is started. With a new Deployment it is
+    # not worth an Event of its own.
+    first = sorted(found, key=lambda each: each[0]["kind"] != "Service")
+    told = found[:1] if all(c is None for _, c, _ in found) else found
     return (
-        tuple(Apply(w, text) for w, _, text in differences if text is not None),
-        tuple(_note(w, c, text) for w, c, text in differences if text is not None),
+        tuple(Apply(w, text) for w, _, text in first),
+        tuple(_note(w, c, text) for w, c, text in told),
     )
 
 
