@@ -39,6 +39,7 @@ HOLD_SECONDS = 1.0
 """A status that only tells how far things are is written so long after the one before at the earliest."""
 AFTER_WRITE = 0.1
 """Seconds from a pass that wrote to the next, where no event asks for one before."""
+_STEERING = ("capacity", "sizing", "rollout", "effective", "classes")
 _SWEEP = 1024  # keys to remember before those that nothing is held back for are forgotten
 
 
@@ -99,7 +100,7 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return None  # children follow by their owner references
-        wrote = False
+        wrote, told = False, observed.status
         if plan.status is not None and self._status_comes_first(key, observed, plan):
             wrote = await self._write_status(observed, plan.status)
             raw = self._store.get(KIND, *key)
@@ -107,7 +108,7 @@ class Reconciler:
                 return None
             observed = replace(observed, raw=raw)
             plan = replace(plan, status=None)
-        elif _needs_a_fresh_view(plan):
+        elif _needs_a_fresh_view(plan) and not _is_first(observed, plan):
             await self._confirm(observed.raw)
         acted, plan = await self._act(key, observed, plan)
         held = self._held_back(key, observed, plan)
@@ -117,7 +118,7 @@ class Reconciler:
             await self._announce(key, observed, plan)
         # What we just changed is in the store already: look again instead of waiting for the watch to
         # tell us of our own write. A little later, as others now act on it; an event comes at once.
-        if acted or wrote:
+        if acted or (wrote and _steers(told, self._store.get(KIND, *key))):
             return AFTER_WRITE
         return min((t for t in (plan.requeue_after, held or None) if t is not None), default=None)
 
@@ -151,7 +152,7 @@ class Reconciler:
         Not where the last action was refused: the status says so, and would otherwise change to and
         fro with every try. A new number is always stored before it is rolled out.
         """
-        if plan.status is None or not _needs_a_fresh_view(plan):
+        if plan.status is None or not _needs_a_fresh_view(plan) or _is_first(observed, plan):
             return False
         is_new = plan.status.get("capacity") != observed.status.get("capacity")
         return is_new or key not in self._refused
@@ -241,6 +242,20 @@ class Reconciler:
         self._taken.discard(key)
         self._refused.discard(key)
         self._written.pop(key, None)
+
+
+def _is_first(observed: Observed, plan: Plan) -> bool:
+    """Whether children are made for a server of which nothing was ever said, by the number in its spec.
+
+    There is no older view of it to be misled by, so what it waits for comes first.
+    """
+    return not observed.status and all(isinstance(action, Apply) for action in plan.actions)
+
+
+def _steers(before: Mapping[str, Any], raw: Mapping[str, Any] | None) -> bool:
+    """Whether the next pass decides by what was just written; what is only told steers nothing."""
+    after = (raw or {}).get("status") or {}
+    return any(before.get(key) != after.get(key) for key in _STEERING)
 
 
 def _needs_a_fresh_view(plan: Plan) -> bool:

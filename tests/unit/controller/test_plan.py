@@ -61,7 +61,7 @@ TABLE = [
         observe_from(body(status=sized_status()), pods=[ended(sizing())], node=node()),
         writes=["apply Service llama", "apply Deployment llama"],
         conditions={"Sized": "True Measured", "RolledOut": "False Progressing"},
-        events=["Normal Created"],
+        events=[],
     ),
     Row(
         "the sizing pod goes once the number is written",

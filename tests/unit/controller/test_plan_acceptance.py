@@ -93,7 +93,7 @@ TABLE = [
         observe_from(body(sizing={"mode": "Fixed", "maxTotalTokenNum": 4096})),
         writes=["apply Service llama", "apply Deployment llama"],
         conditions={"Sized": "True UserProvided", "RolledOut": "False Progressing"},
-        events=["Normal Created", "Normal UserProvided"],
+        events=[],
     ),
     Row(
         "a fixed number of a one-file engine needs the file",

@@ -135,7 +135,7 @@ TABLE = [
         "without a class label one replica stays on its node",
         observe_from(body(status=sized_status({"product": ""})), node=node(product="")),
         writes=["apply Service llama", "apply Deployment llama"],
-        conditions={"Sized": "True Measured"}, events=["Normal Created"],
+        conditions={"Sized": "True Measured"}, events=[],
     ),
     Row(
         "without a class label two replicas cannot be kept on their kind of GPU",

@@ -134,7 +134,7 @@ TABLE = [
     waiting(
         "a result is rolled out by the pass that stores it", ended(sizing()),
         writes=["apply Service llama", "apply Deployment llama"],
-        events=["Normal Created", "Normal Measured"],
+        events=["Normal Measured"],
         conditions={"ModelReady": "True Resolved", "CapacityAvailable": "True Scheduled",
                     "Sized": "True Measured", "RolledOut": "False Progressing"},
     ),

@@ -280,11 +280,20 @@ def transitions(found: Findings, conditions: Iterable[Condition]) -> list[EventN
         if condition.status == FALSE and condition.type in LADDER:
             if condition.reason not in WAITING_REASONS:
                 notes.append(EventNote("Warning", condition.reason, condition.message))
-        elif condition.status == TRUE and condition.type in {SIZED, READY}:
+        elif _is_a_result(condition):
             notes.append(EventNote("Normal", condition.reason, condition.message))
         elif _is_alarming(condition) and condition.message not in told:
             notes.append(EventNote("Warning", condition.reason, condition.message))
     return notes
+
+
+def _is_a_result(condition: Condition) -> bool:
+    """Whether it is something that people wait for; their own number is no news to them."""
+    return (
+        condition.status == TRUE
+        and condition.type in {SIZED, READY}
+        and condition.reason != "UserProvided"
+    )
 
 
 def _is_alarming(condition: Condition) -> bool:

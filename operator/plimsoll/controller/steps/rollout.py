@@ -134,6 +134,8 @@ def _rolling(
     obstacle, requeue_after = _obstacle(observed, found, choice, now)
     if actions and (observed.service is None or _moves_pods(observed, wanted)):
         done = progressing(f"{sentence(events[0].message)} The pods follow. Strategy {choice}.")
+        if observed.deployment is None and observed.service is None:
+            events = ()  # what every server begins with is in the condition, and no news
     else:
         done = progress(observed, server, found, str(choice))
     return Rollout(
@@ -164,13 +166,11 @@ def _writes(
         if cleaned is not None:
             return (cleaned,), (_cleaning_note(wanted, live, cleaned),)
     found = [(w, c, text) for w, c in children if (text := _difference(w, c)) is not None]
-    # The Service first: where its name is taken, no server is started. With a new Deployment it is
-    # not worth an Event of its own.
+    # The Service first: where its name is taken, no server is started.
     first = sorted(found, key=lambda each: each[0]["kind"] != "Service")
-    told = found[:1] if all(c is None for _, c, _ in found) else found
     return (
         tuple(Apply(w, text) for w, _, text in first),
-        tuple(_note(w, c, text) for w, c, text in told),
+        tuple(_note(w, c, text) for w, c, text in found),
     )
 
 
