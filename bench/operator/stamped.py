@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SECONDS = 300.0
+_AGAIN_SECONDS = 0.2
 
 
-def stamped(lab: Lab, number: int, per_second: float = 10) -> dict[str, Any]:
+def stamped(lab: Lab, number: int, per_second: float = 3) -> dict[str, Any]:
     """So many lives: milliseconds from a result to its template, and requests for each life."""
     body = copy.deepcopy(objects.server(replicas=1, sizing={"mode": "Stamped"}))
     path = lab.folder / "stamped.json"
@@ -81,7 +82,9 @@ class _Moments:
         self._stamped: dict[str, float] = {}
         self._ready: set[str] = set()
         self._stopped = threading.Event()
-        self._kubelet = Kubelet(lab.rest, TENANTS[0], self._reported.__setitem__)
+        self._kubelet = Kubelet(
+            lab.rest, lab.cluster.state / "pki", TENANTS[0], self._reported.__setitem__
+        )
         tenant = f"namespaces/{TENANTS[0]}"
         for path, see in (
             (f"/apis/apps/v1/{tenant}/deployments", self._deployment),
@@ -90,14 +93,16 @@ class _Moments:
             threading.Thread(target=self._follow, args=(path, see), daemon=True).start()
 
     def _follow(self, path: str, see: Any) -> None:  # noqa: ANN401
-        try:
-            for event in self._rest.watch(path, seconds=1800):
-                if self._stopped.is_set():
-                    return
-                see(event["object"])
-        except (OSError, http.client.HTTPException, RestError, ValueError) as error:
-            if not self._stopped.is_set():
-                say(f"a watch broke: {error!r}")
+        while not self._stopped.is_set():
+            try:
+                for event in self._rest.watch(path, seconds=1800):
+                    if self._stopped.is_set():
+                        return
+                    see(event["object"])
+            except (OSError, http.client.HTTPException, RestError, ValueError):
+                # "429 storage is (re)initializing" just after the definition came; a new watch begins with
+                # everything that is there.
+                time.sleep(_AGAIN_SECONDS)
 
     def _deployment(self, live: dict[str, Any]) -> None:
         if str(TOKENS) in json.dumps(live["spec"]["template"]["spec"]["containers"]):

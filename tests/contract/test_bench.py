@@ -31,11 +31,17 @@ def lab() -> Iterator[Lab]:
 
 
 def test_requests_of_a_life_and_of_a_restart(lab: Lab) -> None:
-    """At most 8 writes and 4 reads from creation to deletion, Events apart; a restart over servers writes nothing."""
+    """At most 8 writes from creation to deletion, Events apart; every object read once; a restart writes nothing.
+
+    Lists of nodes and pods are shared by all servers and made by the clock, so they are not counted here.
+    """
     life = stamped.stamped(lab, SERVERS, per_second=0)["callsWithDeletion"]
     assert life["byCall"]["create pods"] == SERVERS
     assert 0 < life["writesEach"] <= 8, life
-    assert life["readsEach"] <= 4, life
+    gets = {call: count for call, count in life["byCall"].items() if call.startswith("get ")}
+    once = {"get deployments", "get services", "get configmaps", "get pods/log"}
+    assert {call for call, count in gets.items() if count > SERVERS and call in once} == set(), life
+    assert gets.keys() - once <= {"get nodes", "get leases", "get inferenceservers"}, life
     with running(lab, "plimsoll") as one:
         (seen,) = lab.load([(TENANTS[0], SERVERS, 0)])
         assert (seen["settled"], seen["missing"]) == (SERVERS, 0)

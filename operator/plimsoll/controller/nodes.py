@@ -7,6 +7,7 @@ instead of being asked for with every pass.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REFUSED_FOR: Final = timedelta(minutes=5)
+# Passes over one server follow each other within seconds, and servers of one pool meet the same nodes.
+FRESH_FOR: Final = timedelta(seconds=2)
+_MOST: Final = 256
 
 
 class NodeReader:
@@ -33,6 +37,7 @@ class NodeReader:
         self._cluster = cluster
         self._now = now
         self._refused_at: datetime | None = None
+        self._read: OrderedDict[str, tuple[datetime, Object]] = OrderedDict()
 
     @property
     def refused(self) -> bool:
@@ -44,6 +49,9 @@ class NodeReader:
         now = self._now()
         if self._refused_at is not None and now - self._refused_at < REFUSED_FOR:
             return None
+        at, known = self._read.get(name, (None, None))
+        if at is not None and now - at < FRESH_FOR:
+            return known
         try:
             live = await self._cluster.get(NODES, None, name)
         except Refused as refusal:
@@ -57,4 +65,13 @@ class NodeReader:
             self._refused_at = now
             return None
         self._refused_at = None
+        self._keep(name, now, live)
         return live
+
+    def _keep(self, name: str, now: datetime, live: Object | None) -> None:
+        """Remember what is there, without its status, which is most of it; what is gone is asked for again."""
+        self._read.pop(name, None)
+        if live is not None:
+            self._read[name] = (now, {key: live[key] for key in live if key != "status"})
+        if len(self._read) > _MOST:
+            self._read.popitem(last=False)

@@ -9,7 +9,7 @@ Nothing is decided here; sorting by owner and parsing are `observed.observe_from
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from plimsoll.controller.cluster import (
     DEPLOYMENTS,
@@ -25,13 +25,15 @@ from plimsoll.controller.status import ACCEPTED, previous
 from plimsoll.controller.store import Key, Store, trim
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from plimsoll.controller.nodes import NodeReader
 
+CHILDREN: Final = (DEPLOYMENTS.kind, SERVICES.kind)
+
 
 async def observe(
-    store: Store, cluster: Cluster, nodes: NodeReader, key: Key, *, look: bool = False
+    store: Store, cluster: Cluster, nodes: NodeReader, key: Key, look: Collection[str] = ()
 ) -> Observed | None:
     """What is known about one server, or None where there is none.
 
@@ -40,7 +42,7 @@ async def observe(
         cluster: for live reads.
         nodes: for the node that was measured.
         key: which server.
-        look: whether to ask who has the names of children that the store does not know.
+        look: kinds of children that the store may not know, so that the API server is asked for them.
 
     Raises:
         Retry: a live read was not answered.
@@ -51,11 +53,12 @@ async def observe(
         return None
     pods = tuple(store.children(PODS.kind, key))
     node = await _node(nodes, raw, pods)
-    look = look or previous(raw.get("status") or {}, ACCEPTED).get("reason") == "Conflict"
+    if previous(raw.get("status") or {}, ACCEPTED).get("reason") == "Conflict":
+        look = CHILDREN
     return observe_from(
         raw,
-        deployment=await _named(store, cluster, DEPLOYMENTS, key, look=look),
-        service=await _named(store, cluster, SERVICES, key, look=look),
+        deployment=await _named(store, cluster, DEPLOYMENTS, key, look),
+        service=await _named(store, cluster, SERVICES, key, look),
         pods=pods,
         node=node,
         nodes_refused=nodes.refused,
@@ -63,10 +66,10 @@ async def observe(
 
 
 async def _named(
-    store: Store, cluster: Cluster, resource: Resource, key: Key, *, look: bool
+    store: Store, cluster: Cluster, resource: Resource, key: Key, look: Collection[str]
 ) -> Object | None:
     known = store.get(resource.kind, *key)
-    if known is not None or not look:
+    if known is not None or resource.kind not in look:
         return known
     live = await cluster.get(resource, *key)
     # Not put into the store: without our label no watch would ever correct it there.

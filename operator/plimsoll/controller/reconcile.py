@@ -17,11 +17,11 @@ from plimsoll.controller.actions import Apply, Create, Patch, Plan
 from plimsoll.controller.cluster import KIND, SERVERS, Cluster, Conflict, Refused, Retry
 from plimsoll.controller.metrics import turns
 from plimsoll.controller.nodes import NodeReader
-from plimsoll.controller.observe import observe
+from plimsoll.controller.observe import CHILDREN, observe
 from plimsoll.controller.status import pressing, same_status, with_foreign_conditions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
     from datetime import datetime
 
     from plimsoll.controller.actions import Refusal
@@ -123,25 +123,25 @@ class Reconciler:
         return min((t for t in (plan.requeue_after, held or None) if t is not None), default=None)
 
     async def _decide(self, key: Key) -> tuple[Observed | None, Plan]:
-        """Look at the world and plan; before a GPU is taken, look who has the children's names."""
-        look = key in self._taken
-        observed = await self._observe(key, look=look)
+        """Look at the world and plan; before a GPU is taken, look who has the Deployment's name."""
+        look = CHILDREN if key in self._taken else ()
+        observed = await self._observe(key, look)
         if observed is None:
             return None, Plan()
         plan = self._planner.plan(observed, self._context, self._now())
-        unknown = observed.deployment is None or observed.service is None
-        if unknown and not look and any(isinstance(action, Create) for action in plan.actions):
-            observed = await self._observe(key, look=True)
+        takes_gpu = any(isinstance(action, Create) for action in plan.actions)
+        if takes_gpu and not look and observed.deployment is None:
+            observed = await self._observe(key, CHILDREN[:1])
             if observed is None:
                 return None, Plan()
             plan = self._planner.plan(observed, self._context, self._now())
         return observed, plan
 
-    async def _observe(self, key: Key, *, look: bool) -> Observed | None:
-        observed = await observe(self._store, self._cluster, self._nodes, key, look=look)
+    async def _observe(self, key: Key, look: Collection[str]) -> Observed | None:
+        observed = await observe(self._store, self._cluster, self._nodes, key, look)
         if observed is None:
             return None
-        if look and not observed.conflicts:
+        if look == CHILDREN and not observed.conflicts:
             self._taken.discard(key)
         observed = replace(observed, kept=self._actor.kept(key))
         return observed if self._senses is None else await self._senses(observed)

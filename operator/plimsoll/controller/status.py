@@ -123,6 +123,10 @@ _COUNTS: Final = (
 )  # fmt: skip
 
 
+# Turning true, these are only steps on the way to a number.
+_STEPS: Final = frozenset({MODEL_READY, CAPACITY_AVAILABLE})
+
+
 def pressing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether the change from one status to the next is more than progress.
 
@@ -138,8 +142,11 @@ def pressing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 
 def _has_turned(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
-    if before is None or after is None or before.get("status") != after.get("status"):
+    if before is None or after is None:
         return True
+    if before.get("status") != after.get("status"):
+        step = after.get("type") in _STEPS and before.get("status") == UNKNOWN
+        return not (step and after.get("status") == TRUE)
     same = before.get("reason") == after.get("reason")
     waits = after.get("status") == UNKNOWN or after.get("reason") in WAITING_REASONS
     generation = before.get("observedGeneration") == after.get("observedGeneration")

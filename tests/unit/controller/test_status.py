@@ -182,3 +182,22 @@ def told(reason: str, status: str = "False", **more: object) -> dict[str, object
 def test_what_cannot_wait(name: str, after: dict[str, object], *, is_pressing: bool) -> None:
     assert pressing(told("Progressing"), after) is is_pressing, name
     assert pressing({}, told("Progressing"))  # the first word
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "is_pressing"),
+    [
+        ("CapacityAvailable", "Unknown", False),
+        ("ModelReady", "Unknown", False),
+        ("CapacityAvailable", "False", True),  # a GPU was found at last
+        ("Sized", "Unknown", True),
+    ],
+)
+def test_a_step_on_the_way_to_a_number_can_wait(
+    kind: str, before: str, *, is_pressing: bool
+) -> None:
+    def said(status: str) -> dict[str, object]:
+        condition = {"type": kind, "status": status, "reason": status, "message": "So."}
+        return {"conditions": [condition]}
+
+    assert pressing(said(before), said("True")) is is_pressing
