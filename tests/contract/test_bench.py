@@ -39,6 +39,8 @@ def test_requests_of_a_life_and_of_a_restart(lab: Lab) -> None:
     assert life["byCall"]["create pods"] == SERVERS
     assert 0 < life["writesEach"] <= 8, life
     gets = {call: count for call, count in life["byCall"].items() if call.startswith("get ")}
+    of_servers = {call: count for call, count in gets.items() if call != "get leases"}
+    assert sum(of_servers.values()) <= 4 * SERVERS, life
     once = {"get deployments", "get services", "get configmaps", "get pods/log"}
     assert {call for call, count in gets.items() if count > SERVERS and call in once} == set(), life
     assert gets.keys() - once <= {"get nodes", "get leases", "get inferenceservers"}, life
