@@ -199,9 +199,11 @@ class Scenarios:
         fields = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
         names: list[str] = []
         token, pages = "", 0
+        versions: set[str] = set()
         while pages == 0 or token:
             page = await cluster.page(ALL_PODS, fields=fields, limit=2, token=token)
             assert len(page.items) <= 2
+            versions.add(page.version)
             token, pages = page.more, pages + 1
             names += [
                 item["metadata"]["name"]
@@ -210,6 +212,8 @@ class Scenarios:
             ]
         assert sorted(names) == ["bound-0", "bound-1", "bound-2"]
         assert pages >= 2
+        (version_of_all,) = versions  # one collection, however many parts
+        assert version_of_all.isdecimal()
         one = await cluster.page(ALL_PODS, fields=f"metadata.namespace={namespace}", limit=9)
         assert (len(one.items), one.more) == (4, "")
 

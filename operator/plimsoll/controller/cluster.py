@@ -145,10 +145,17 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a LIST: its objects, and the token of the next part ("" where this is the last)."""
+    """A part of a LIST.
+
+    Attributes:
+        items: its objects.
+        more: the token of the next part; "" where this is the last.
+        version: of the collection, the same for all parts.
+    """
 
     items: Sequence[Object]
     more: str
+    version: str = ""
 
 
 class Cluster(Protocol):

@@ -121,7 +121,9 @@ class KubeCluster:
             if refused.status == GONE:
                 raise Retry(refused.message) from refused
             raise
-        return Page(body.get("items") or [], str(body["metadata"].get("continue") or ""))
+        found = body["metadata"]
+        more, version = found.get("continue") or "", found.get("resourceVersion") or ""
+        return Page(body.get("items") or [], str(more), str(version))
 
     async def apply(
         self, obj: Object, manager: str = FIELD_MANAGER, *, force: bool = True

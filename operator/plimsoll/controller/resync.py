@@ -15,7 +15,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from plimsoll.controller.cluster import WATCHED, Cluster, Refused, Retry
+from plimsoll.controller.cluster import WATCHED, Cluster, Refused, Resource, Retry
+from plimsoll.controller.store import Merge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 30.0
 SPREAD_PER_KEY = 0.02
+A_PART = 500
 _AGAIN_SECONDS = 10.0
 _CLOSED_SECONDS = 30.0
 _FORBIDDEN = 403
@@ -142,8 +144,7 @@ class Resync:
         for namespace in self._scopes:
             try:
                 for resource in WATCHED:
-                    listing = await self._cluster.list(resource, namespace)
-                    changed |= self._store.merge(resource, namespace, listing)
+                    changed |= await self._merge_one(resource, namespace)
             except Refused as refused:
                 if refused.status != _FORBIDDEN:
                     raise
@@ -152,6 +153,17 @@ class Resync:
             raise next(iter(closed.values()))
         self._set_aside({n: r for n, r in closed.items() if n is not None})
         return changed
+
+    async def _merge_one(self, resource: Resource, namespace: str | None) -> set[Key]:
+        """One LIST in parts, as client-go's pager makes it."""
+        merge, token = Merge(self._store, resource, namespace), ""
+        while True:
+            page = await self._cluster.page(
+                resource, namespace=namespace, limit=A_PART, token=token
+            )
+            merge.take(page.items)
+            if not (token := page.more):
+                return merge.end(page.version)
 
     def _set_aside(self, closed: Mapping[str, Refused]) -> None:
         """Forget what may not be read as a whole: half of a namespace would mislead a pass."""

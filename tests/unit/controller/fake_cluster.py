@@ -133,7 +133,7 @@ class FakeCluster:
         # Positions are tokens: nothing may change between two pages of one list.
         found = [obj for obj in self._listed(resource, namespace) if _selected(obj, fields)]
         end = start + limit
-        return Page(found[start:end], str(end) if end < len(found) else "")
+        return Page(found[start:end], str(end) if end < len(found) else "", str(self._last))
 
     async def apply(
         self, obj: Object, manager: str = FIELD_MANAGER, *, force: bool = True

@@ -6,12 +6,12 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from plimsoll.controller import resync
-from plimsoll.controller.cluster import DEPLOYMENTS, SERVERS, Listing, Refused, Resource
+from plimsoll.controller.cluster import DEPLOYMENTS, SERVERS, Page, Refused, Resource
 from plimsoll.controller.health import Health
 from plimsoll.controller.metrics import Metrics
 from plimsoll.controller.resync import Resync
@@ -34,10 +34,10 @@ class Restricted(FakeCluster):
     def close(self, *resources: Resource, namespace: str | None) -> None:
         self.refused |= {(namespace, resource.plural) for resource in resources}
 
-    async def list(self, resource: Resource, namespace: str | None = None) -> Listing:
+    async def page(self, resource: Resource, *, namespace: str | None = None, **how: Any) -> Page:
         if (namespace, resource.plural) in self.refused:
             raise Refused(self.status, "Forbidden", f"cannot list {resource.plural} in {namespace}")
-        return await super().list(resource, namespace)
+        return await super().page(resource, namespace=namespace, **how)
 
 
 class World:
@@ -147,3 +147,15 @@ async def test_the_cluster_is_one_scope() -> None:
     world = World(())
     await world.resync.prime()
     assert (world.known, world.resync.namespaces) == ([("a", "llama"), ("b", "llama")], ())
+
+
+async def test_lists_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plimsoll.controller.resync.A_PART", 1)
+    world = World(namespaces=())
+    await world.resync.prime()
+    assert set(world.store.servers()) == {("a", "llama"), ("b", "llama")}
+    reads = world.cluster.reads
+    world.cluster.remove("InferenceServer", "a", "llama")
+    await world.resync.prime()
+    assert set(world.store.servers()) == {("b", "llama")}
+    assert world.cluster.reads > reads

@@ -1,11 +1,13 @@
 """The store never goes back in time, never raises the dead, and forgets ghosts."""
 
+import copy
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from plimsoll.controller.cluster import PODS, SERVERS, Listing
-from plimsoll.controller.store import Store, controller_of, key_of, trim
+from plimsoll.controller.store import Merge, Store, controller_of, key_of, trim
 
 KEY = ("default", "llama")
 
@@ -41,9 +43,9 @@ def pod(
     }
 
 
-@pytest.fixture
-def store() -> Store:
-    return Store()
+@pytest.fixture(params=[1, 512], ids=["packed", "as they are"])
+def store(request: pytest.FixtureRequest) -> Store:
+    return Store(recent=request.param)
 
 
 def names(store: Store, key: tuple[str, str] = KEY) -> list[str]:
@@ -122,6 +124,17 @@ def test_merge_drops_ghosts_and_keeps_what_is_newer_than_the_list(store: Store) 
     assert store.get("InferenceServer", *KEY) is not None  # another kind: not this list's business
     assert changed == {KEY}
     assert not store.put(pod("ghost", 3))  # an answer to a write that is older than its end
+
+
+def test_a_list_in_parts_drops_only_what_no_part_held(store: Store) -> None:
+    for name in "abc":
+        store.put(pod(name, 1))
+    merge = Merge(store, PODS, None)
+    merge.take([pod("c", 5)])
+    assert names(store) == ["a", "b", "c"]
+    merge.take([pod("a", 1)])
+    assert merge.end("9") == {KEY}
+    assert names(store) == ["a", "c"]
 
 
 def test_merge_of_one_namespace_leaves_the_others(store: Store) -> None:
@@ -215,3 +228,35 @@ def test_a_list_that_knows_a_newer_version_waits_for_the_watch_even_without_news
     store.put(server(4), watched=True)
     assert store.merge(SERVERS, None, Listing([server(6)], "9")) == set()
     assert store.unconfirmed("InferenceServer") == 1
+
+
+def test_what_is_packed_comes_back_as_it_was() -> None:
+    store = Store(recent=1)
+    texts = ("gr\u00fc\u00df", "", "\u0000")
+    for number, text in enumerate(texts):
+        store.put(pod(f"p{number}", number + 1) | {"spec": {"x": [text, None, 1.5, True, {}]}})
+    found = [p["spec"]["x"][0] for p in store.children("Pod", KEY)]
+    assert found == list(texts)
+    assert len(store) == len(texts)
+    store.remove(pod("p1", 9))
+    assert names(store) == ["p0", "p2"]
+
+
+def test_thousands_of_servers_take_little_memory() -> None:
+    """Measured as allocations: what a server and its children cost beside what must be kept of them."""
+    live = deployment(1, observedGeneration=1)
+    live["spec"] = {
+        "template": {"spec": {"containers": [{"args": [f"--x={n}"]} for n in range(60)]}}
+    }
+    store = Store(recent=8)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(400):
+            store.put(server(1, name=f"s{number}", uid=f"u{number}"))
+            metadata = {**live["metadata"], "name": f"s{number}", "uid": f"d{number}"}
+            store.put(copy.deepcopy({**live, "metadata": metadata}))
+        each = (tracemalloc.get_traced_memory()[0] - before) / 400
+    finally:
+        tracemalloc.stop()
+    assert each < 3000

@@ -67,15 +67,57 @@ def read_by(
         servers: the servers as they are now.
         now: wall time in UTC.
     """
+    scrape = _Scrape(servers, now)
     for gauge, spec in zip(families, SERVER_GAUGES, strict=True):
-        gauge.read_by(functools.partial(_samples, spec, servers, now))
+        gauge.read_by(functools.partial(_samples, spec, scrape))
 
 
-def _samples(
-    spec: ServerGauge, servers: Callable[[], Iterable[Server]], now: Callable[[], datetime]
-) -> Iterator[tuple[Values, float]]:
-    moment = now()
-    for server in servers():
+class _Scrape:
+    """The servers of one scrape, looked at once for all families.
+
+    They are kept compressed, and a family is written as a whole: without it each would be unpacked once
+    for each family. Only what the families read is kept, from the first family to the last.
+    """
+
+    def __init__(
+        self, servers: Callable[[], Iterable[Server]], now: Callable[[], datetime]
+    ) -> None:
+        self._servers = servers
+        self._now = now
+        self._kept: list[Server] | None = None
+
+    def read(self, spec: ServerGauge) -> tuple[list[Server], datetime]:
+        """The servers, and the time."""
+        if self._kept is None or spec is SERVER_GAUGES[0]:
+            self._kept = [_read_part(server) for server in self._servers()]
+        found = self._kept
+        if spec is SERVER_GAUGES[-1]:
+            self._kept = None
+        return found, self._now()
+
+
+_READ_OF_STATUS: Final = ("capacity", "effective", "readyReplicas")
+_READ_OF_CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
+
+
+def _read_part(server: Server) -> Server:
+    """What the families read of a server."""
+    spec, status, metadata = server.get("spec") or {}, _status(server), server["metadata"]
+    kept = {key: status[key] for key in _READ_OF_STATUS if key in status}
+    kept["conditions"] = [
+        {key: condition.get(key) for key in _READ_OF_CONDITION}
+        for condition in status.get("conditions") or ()
+    ]
+    return {
+        "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
+        "spec": {key: spec[key] for key in ("replicas", "engine") if key in spec},
+        "status": kept,
+    }
+
+
+def _samples(spec: ServerGauge, scrape: _Scrape) -> Iterator[tuple[Values, float]]:
+    servers, moment = scrape.read(spec)
+    for server in servers:
         metadata = server["metadata"]
         whose = (str(metadata["namespace"]), str(metadata["name"]))
         for values, number in spec.read(server, moment):
