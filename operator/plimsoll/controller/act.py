@@ -48,6 +48,8 @@ class Actor:
         # What came back when it was removed, by server. Lost with the process, and then asked
         # again by one patch, which changes nothing where admission is what adds it.
         self._kept: dict[Key, frozenset[str]] = {}
+        # UIDs that were asked to go, for as long as plans ask for it: no watch has told of it yet.
+        self._leaving: dict[Key, frozenset[str]] = {}
 
     def kept(self, key: Key) -> frozenset[str]:
         """Names of what others added to the Deployment and what came back when it was removed."""
@@ -56,6 +58,7 @@ class Actor:
     def forget(self, key: Key) -> None:
         """The server is gone."""
         self._kept.pop(key, None)
+        self._leaving.pop(key, None)
 
     async def act(self, observed: Observed, actions: tuple[Action, ...]) -> bool:
         """Perform the actions in the planner's order; True when one changed the cluster.
@@ -66,6 +69,7 @@ class Actor:
         """
         raw = observed.raw
         changed = False
+        self._still_leaving(_key(raw), actions)
         for action in actions:
             logger.info("%s/%s: %s", *_key(raw), _words(action))
             match action:
@@ -76,15 +80,28 @@ class Actor:
                     changed |= self._store.put(_ours(raw, await self._cluster.create(obj)))
                     self._metrics.actions.inc(verb="create", kind=obj["kind"])
                 case Delete():
-                    resource = resource_of(action.api_version, action.kind)
-                    await self._cluster.delete(resource, action.namespace, action.name, action.uid)
-                    self._metrics.actions.inc(verb="delete", kind=action.kind)
+                    await self._delete(_key(raw), action)
                 case Patch():
                     changed |= await self._patch(raw, action)
                     self._metrics.actions.inc(verb="patch", kind=action.live["kind"])
                 case Remember():
                     await self._remember(raw, action)
         return changed
+
+    def _still_leaving(self, key: Key, actions: tuple[Action, ...]) -> None:
+        if asked := self._leaving.pop(key, None):
+            planned = {action.uid for action in actions if isinstance(action, Delete)}
+            if still := asked & planned:
+                self._leaving[key] = still
+
+    async def _delete(self, key: Key, action: Delete) -> None:
+        asked = self._leaving.get(key, frozenset())
+        if action.uid in asked:
+            return
+        resource = resource_of(action.api_version, action.kind)
+        await self._cluster.delete(resource, action.namespace, action.name, action.uid)
+        self._metrics.actions.inc(verb="delete", kind=action.kind)
+        self._leaving[key] = asked | {action.uid}
 
     async def _remember(self, raw: Mapping[str, Any], lesson: Remember) -> None:
         """Write down what was learned, if that is possible within some seconds."""

@@ -123,8 +123,12 @@ _COUNTS: Final = (
 )  # fmt: skip
 
 
-# Turning true, these are only steps on the way to a number.
+# What the engine says; whether that is as it should be is a condition.
+_READINGS: Final = frozenset({"engineReportedTokens", "driftPercent"})
+
+# Turning true, these are only steps on the way to a number, or to Ready.
 _STEPS: Final = frozenset({MODEL_READY, CAPACITY_AVAILABLE})
+_LAST_STEPS: Final = frozenset({AVAILABLE, CAPACITY_VERIFIED})
 
 
 def pressing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -142,6 +146,8 @@ def pressing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 
 def _has_turned(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+    if after is not None and after.get("type") in _LAST_STEPS and after.get("status") == TRUE:
+        return False
     if before is None or after is None:
         return True
     if before.get("status") != after.get("status"):
@@ -157,6 +163,8 @@ def _without_counts(status: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in status.items() if key not in _COUNTS}
     # Which pod answers is told when it has answered.
     found["sizing"] = {k: v for k, v in (status.get("sizing") or {}).items() if k != "podUID"}
+    if "capacity" in found:
+        found["capacity"] = {k: v for k, v in found["capacity"].items() if k not in _READINGS}
     return found
 
 

@@ -232,6 +232,7 @@ def test_old_pods_do_not_make_a_server_available() -> None:
     ("status", "reason"),
     [
         ({"observedGeneration": 0}, "Progressing"),
+        ({}, "Progressing"),  # never written, though its pods are there: their watch was ahead
         ({"observedGeneration": 1, "updatedReplicas": 0, "replicas": 1}, "Progressing"),
         (
             {

@@ -204,6 +204,18 @@ async def test_a_life_takes_so_many_requests() -> None:
     assert rig.cluster.reads - len(WATCHED) <= 2
 
 
+async def test_a_pod_is_asked_to_go_once_however_late_its_watch_is() -> None:
+    rig = Rig()
+    rig.apply()
+    await rig.boot()
+    rig.deaf = lambda what, obj: (what, obj["kind"]) == ("DELETED", "Pod")
+    await rig.settle()
+    assert rig.condition("Ready")[0] == "True"
+    for _ in range(3):
+        await rig.reconcile(KEY)
+    assert [w.verb for w in rig.cluster.writes].count("delete") == 1
+
+
 async def test_a_fixed_number_is_served_without_a_single_read() -> None:
     rig = Rig()
     rig.apply(sizing={"mode": "Fixed", "maxTotalTokenNum": 5000})

@@ -190,10 +190,12 @@ def test_what_cannot_wait(name: str, after: dict[str, object], *, is_pressing: b
         ("CapacityAvailable", "Unknown", False),
         ("ModelReady", "Unknown", False),
         ("CapacityAvailable", "False", True),  # a GPU was found at last
+        ("Available", "False", False),
+        ("CapacityVerified", "False", False),
         ("Sized", "Unknown", True),
     ],
 )
-def test_a_step_on_the_way_to_a_number_can_wait(
+def test_a_step_on_the_way_can_wait(
     kind: str, before: str, *, is_pressing: bool
 ) -> None:
     def said(status: str) -> dict[str, object]:
@@ -201,3 +203,17 @@ def test_a_step_on_the_way_to_a_number_can_wait(
         return {"conditions": [condition]}
 
     assert pressing(said(before), said("True")) is is_pressing
+
+
+def test_what_the_engine_says_can_wait_where_it_is_as_it_should_be() -> None:
+    def said(status: str, tokens: int) -> dict[str, object]:
+        verified = {"type": "CapacityVerified", "status": status, "reason": status, "message": "So."}
+        return {
+            "capacity": {"maxTotalTokenNum": 9, "engineReportedTokens": tokens},
+            "conditions": [verified],
+        }
+
+    nothing = {"capacity": {"maxTotalTokenNum": 9}, "conditions": []}
+    assert not pressing(nothing, said("True", 9))
+    assert pressing(nothing, said("False", 5))
+    assert pressing(said("True", 9), said("False", 5))

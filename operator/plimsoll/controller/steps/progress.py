@@ -69,10 +69,11 @@ def _controller_is_behind(live: Mapping[str, Any], replicas: int) -> bool:
     The pods alone cannot tell after `kubectl rollout restart`: old and new carry the same inputs.
     """
     status, generation = live.get("status") or {}, live["metadata"].get("generation")
-    if generation is not None and status.get("observedGeneration", generation) < generation:
+    # A status without a generation was never written: our watch of pods can be ahead of that of Deployments.
+    if generation is not None and status.get("observedGeneration", 0) < generation:
         return True
-    # The API leaves out a count of 0. A status without any generation was never written.
-    return "observedGeneration" in status and int(status.get("updatedReplicas", 0)) < replicas
+    # The API leaves out a count of 0.
+    return int(status.get("updatedReplicas", 0)) < replicas
 
 
 def _deployment_trouble(status: Mapping[str, Any]) -> Condition | None:
