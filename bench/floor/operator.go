@@ -34,7 +34,7 @@ type objects struct {
 
 type reconciler struct {
 	client.Client
-	want       objects
+	want       []byte // an "objects", decoded for each call: Apply writes the answer into what it is given
 	frozen     bool
 	n, applies atomic.Int64
 }
@@ -56,13 +56,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	applied := s.Status.ObservedGeneration == s.Generation
 	if !have || !applied {
 		r.applies.Add(1)
-		if err := r.Apply(ctx, r.deployment(&s), client.FieldOwner(owner), client.ForceOwnership); err != nil {
+		if err := r.Apply(ctx, deployment(r.objects(), &s), client.FieldOwner(owner), client.ForceOwnership); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	if !haveService || !applied {
 		r.applies.Add(1)
-		if err := r.Apply(ctx, r.service(&s), client.FieldOwner(owner), client.ForceOwnership); err != nil {
+		if err := r.Apply(ctx, service(r.objects(), &s), client.FieldOwner(owner), client.ForceOwnership); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -75,10 +75,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, r.Status().Patch(ctx, &s, client.MergeFrom(base))
 }
 
-func (r *reconciler) deployment(s *Server) *appsv1ac.DeploymentApplyConfiguration {
+func (r *reconciler) objects() (found objects) {
+	if err := json.Unmarshal(r.want, &found); err != nil {
+		panic(err) // it was read once at the start
+	}
+	return found
+}
+
+func deployment(want objects, s *Server) *appsv1ac.DeploymentApplyConfiguration {
 	labels := map[string]string{serverLabel: s.Name, "app.kubernetes.io/managed-by": owner}
 	selector := map[string]string{serverLabel: s.Name}
-	spec := *r.want.Deployment.Spec
+	spec := *want.Deployment.Spec
 	template := *spec.Template
 	meta := *template.ObjectMetaApplyConfiguration
 	meta.Labels = labels
@@ -89,8 +96,8 @@ func (r *reconciler) deployment(s *Server) *appsv1ac.DeploymentApplyConfiguratio
 	return appsv1ac.Deployment(s.Name, s.Namespace).WithLabels(labels).WithOwnerReferences(ref(s)).WithSpec(&spec)
 }
 
-func (r *reconciler) service(s *Server) *corev1ac.ServiceApplyConfiguration {
-	spec := *r.want.Service.Spec
+func service(want objects, s *Server) *corev1ac.ServiceApplyConfiguration {
+	spec := *want.Service.Spec
 	spec.Selector = map[string]string{serverLabel: s.Name}
 	labels := map[string]string{serverLabel: s.Name, "app.kubernetes.io/managed-by": owner}
 	return corev1ac.Service(s.Name, s.Namespace).WithLabels(labels).WithOwnerReferences(ref(s)).WithSpec(&spec)
@@ -157,8 +164,8 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &reconciler{frozen: *frozen}
-	if err := json.Unmarshal(raw, &r.want); err != nil {
+	r := &reconciler{frozen: *frozen, want: raw}
+	if err := json.Unmarshal(raw, &objects{}); err != nil {
 		return err
 	}
 	cfg := ctrl.GetConfigOrDie()
