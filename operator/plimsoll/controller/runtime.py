@@ -207,7 +207,7 @@ class Operator:
         logger.info("leading; %d objects known", len(self.store))
         edges = self._edges
         recorder = Recorder(edges.cluster, self._settings.pod_name, edges.now, self.metrics)
-        events = Background(recorder, self.metrics)
+        events = Background(recorder, self.metrics, lambda: len(self.queue) > WORKERS)
         reconciler = Reconciler(
             edges.cluster,
             self.store,

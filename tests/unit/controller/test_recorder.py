@@ -1,8 +1,10 @@
 """One Event per transition, counted when it repeats, and never an error."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -97,7 +99,7 @@ async def test_in_the_background_nobody_waits_and_the_oldest_are_lost(
 ) -> None:
     monkeypatch.setattr("plimsoll.controller.recorder.MOST_WAITING", 2)
     metrics = Metrics()
-    events = Background(recorder(cluster), metrics)
+    events = Background(recorder(cluster), metrics, lambda: False)
     for number in range(3):
         await events.record(SERVER, Note(message=str(number)))
     assert cluster.writes == []
@@ -112,3 +114,28 @@ async def test_in_the_background_nobody_waits_and_the_oldest_are_lost(
         while len(cluster.of_kind("Event")) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0)
     task.cancel()
+
+
+async def test_in_a_burst_servers_go_first_but_not_for_ever() -> None:
+    crowds = iter([True, True, False, *[True] * 100])
+    slept: list[float] = []
+    posted: dict[str, float] = {}
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.sleep(0)
+
+    class Slow(Recorder):
+        async def record(self, server: Mapping[str, Any], note: Any) -> None:
+            posted[note.message] = sum(slept)
+
+    slow = Slow(FakeCluster(), "me", lambda: datetime.now(UTC), Metrics())
+    events = Background(slow, Metrics(), lambda: next(crowds), sleep)
+    for message in ("soon", "late"):
+        await events.record(SERVER, Note(message=message))
+    task = asyncio.create_task(events.run())
+    async with asyncio.timeout(5):
+        while len(posted) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    task.cancel()
+    assert posted == {"soon": 0.5, "late": 5.5}

@@ -195,9 +195,7 @@ def test_what_cannot_wait(name: str, after: dict[str, object], *, is_pressing: b
         ("Sized", "Unknown", True),
     ],
 )
-def test_a_step_on_the_way_can_wait(
-    kind: str, before: str, *, is_pressing: bool
-) -> None:
+def test_a_step_on_the_way_can_wait(kind: str, before: str, *, is_pressing: bool) -> None:
     def said(status: str) -> dict[str, object]:
         condition = {"type": kind, "status": status, "reason": status, "message": "So."}
         return {"conditions": [condition]}
@@ -207,7 +205,12 @@ def test_a_step_on_the_way_can_wait(
 
 def test_what_the_engine_says_can_wait_where_it_is_as_it_should_be() -> None:
     def said(status: str, tokens: int) -> dict[str, object]:
-        verified = {"type": "CapacityVerified", "status": status, "reason": status, "message": "So."}
+        verified = {
+            "type": "CapacityVerified",
+            "status": status,
+            "reason": status,
+            "message": "So.",
+        }
         return {
             "capacity": {"maxTotalTokenNum": 9, "engineReportedTokens": tokens},
             "conditions": [verified],
