@@ -126,7 +126,7 @@ async def test_in_a_burst_servers_go_first_but_not_for_ever() -> None:
         await asyncio.sleep(0)
 
     class Slow(Recorder):
-        async def record(self, server: Mapping[str, Any], note: Any) -> None:
+        async def record(self, server: Mapping[str, Any], note: Any) -> None:  # noqa: ARG002
             posted[note.message] = sum(slept)
 
     slow = Slow(FakeCluster(), "me", lambda: datetime.now(UTC), Metrics())
