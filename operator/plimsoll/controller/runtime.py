@@ -95,7 +95,10 @@ class Operator:
         self.metrics = edges.metrics
         self.store = Store()
         self.queue: WorkQueue[Key] = WorkQueue(
-            clock=edges.clock, rng=edges.rng, waited=self.metrics.queue_wait.observe
+            clock=edges.clock,
+            rng=edges.rng,
+            group=lambda key: key[0],  # namespaces take turns
+            waited=self.metrics.queue_wait.observe,
         )
         self.port = 0
         self._loop: asyncio.AbstractEventLoop | None = None

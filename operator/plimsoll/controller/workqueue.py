@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -33,12 +34,47 @@ _SHORTEST = 0.05
 _SWEEP = 1024  # keys to remember before those that have earned all back are forgotten
 
 
+class _Line(Generic[K]):
+    """Waiting keys: those of a group in the order of their arrival, and the groups by turns."""
+
+    def __init__(self, group: Callable[[K], Hashable]) -> None:
+        self._group = group
+        self._since: dict[K, float] = {}
+        self._groups: dict[Hashable, deque[K]] = {}  # insertion order is whose turn it is
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._since
+
+    def add(self, key: K, since: float) -> None:
+        """Put a key that does not wait yet at the end of its group."""
+        self._since[key] = since
+        self._groups.setdefault(self._group(key), deque()).append(key)
+
+    def take(self) -> tuple[K, float] | None:
+        """The next key and since when it waits; the next but one is another group's, if one waits."""
+        for group, keys in self._groups.items():
+            key = keys.popleft()
+            del self._groups[group]
+            if keys:
+                self._groups[group] = keys
+            return key, self._since.pop(key)
+        return None
+
+    def oldest(self) -> float | None:
+        """Since when the key that has waited for longest does."""
+        return min(self._since.values(), default=None)
+
+
 class WorkQueue(Generic[K]):
-    """Dirty keys in arrival order, busy keys, and keys that are due later.
+    """Dirty keys in line, busy keys, and keys that are due later.
 
     Args:
         clock: monotonic seconds.
         rng: spreads the back-off of keys that fail together.
+        group: whose a key is; groups take turns, so that a thousand keys of one hold up no other.
         waited: is told by each key that is taken for how many seconds it was due.
         base: seconds before the first retry.
         cap: the longest back-off in seconds, before jitter.
@@ -49,6 +85,7 @@ class WorkQueue(Generic[K]):
         *,
         clock: Callable[[], float],
         rng: Random,
+        group: Callable[[K], Hashable] = lambda _key: None,
         waited: Callable[[float], None] = lambda _seconds: None,
         base: float = BASE_SECONDS,
         cap: float = CAP_SECONDS,
@@ -58,7 +95,7 @@ class WorkQueue(Generic[K]):
         self._waited = waited
         self._base = base
         self._cap = cap
-        self._ready: dict[K, float] = {}  # insertion order is the queue; value: since when
+        self._ready: _Line[K] = _Line(group)
         self._busy: dict[K, float] = {}
         self._again: dict[K, float] = {}  # added while busy: one more pass when done; since when
         self._due: dict[K, float] = {}
@@ -95,14 +132,15 @@ class WorkQueue(Generic[K]):
         appointment of this key is dropped.
         """
         self._promote()
-        for key, since in self._ready.items():
-            del self._ready[key]
-            self._due.pop(key, None)
-            self._busy[key] = self._clock()
-            self._waited(self._clock() - since)
-            self._spend(key)
-            return key
-        return None
+        taken = self._ready.take()
+        if taken is None:
+            return None
+        key, since = taken
+        self._due.pop(key, None)
+        self._busy[key] = self._clock()
+        self._waited(self._clock() - since)
+        self._spend(key)
+        return key
 
     async def get(self) -> K | None:
         """Wait for the next key; None once the queue is closed."""
@@ -169,7 +207,8 @@ class WorkQueue(Generic[K]):
 
     def oldest_ready_seconds(self) -> float:
         """How long the first waiting key has waited for a worker."""
-        return self._clock() - min(self._ready.values()) if self._ready else 0.0
+        oldest = self._ready.oldest()
+        return 0.0 if oldest is None else self._clock() - oldest
 
     def _make_ready(self, key: K, since: float | None = None) -> None:
         since = self._clock() if since is None else since
@@ -183,7 +222,7 @@ class WorkQueue(Generic[K]):
             # Never so short that rounding makes it due at once.
             self.add(key, max(_SHORTEST, excess / EARNED_PER_SECOND))
             return
-        self._ready[key] = since
+        self._ready.add(key, since)
         self._wake.set()
 
     def _spent_now(self, key: K) -> float:

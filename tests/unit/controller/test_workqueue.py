@@ -34,6 +34,19 @@ def test_keys_come_out_in_order_and_repeats_merge(queue: WorkQueue[str]) -> None
     assert [queue.pop(), queue.pop(), queue.pop(), queue.pop()] == ["a", "b", "c", None]
 
 
+def test_a_thousand_keys_of_one_group_hold_up_no_other(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=clock, rng=random.Random(1), group=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "b1", "b2", "c1"):
+        queue.add(key)
+    assert [queue.pop() for _ in range(3)] == ["a1", "b1", "c1"]
+    clock.now += 5
+    queue.add("c2")
+    assert len(queue) == 4
+    assert queue.oldest_ready_seconds() == 5
+    assert [queue.pop() for _ in range(5)] == ["a2", "b2", "c2", "a3", None]
+    assert queue.oldest_ready_seconds() == 0
+
+
 def test_a_busy_key_is_not_handed_out_again_but_runs_once_more(queue: WorkQueue[str]) -> None:
     queue.add("a")
     assert queue.pop() == "a"
