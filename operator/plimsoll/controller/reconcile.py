@@ -8,6 +8,7 @@ yesterday's template.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -296,3 +297,6 @@ async def work(
             queue.done(key)
             metrics.reconciles.inc(outcome=outcome)
             metrics.seconds.observe(clock() - started, outcome=outcome)
+        # A pass that finds nothing to do waits for nobody. After a restart that is so for thousands, and
+        # the lease must be renewed and the watches heard in between.
+        await asyncio.sleep(0)

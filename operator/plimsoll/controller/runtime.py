@@ -52,7 +52,7 @@ _CRD_SECONDS = 20.0
 _PROBE_SECONDS = 2.0
 _DRAIN_SECONDS = 5.0
 _FIRST_LIST_SECONDS = 30.0
-_AT_ONCE = 100  # events
+_AT_ONCE = 32  # events
 
 
 @dataclass(frozen=True, slots=True)

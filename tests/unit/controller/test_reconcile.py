@@ -375,6 +375,28 @@ async def test_two_operators_at_once_do_no_harm() -> None:
     assert len(set(first.created())) == 1
 
 
+async def test_passes_that_wait_for_nobody_hold_up_nobody() -> None:
+    """The lease was lost when 5,000 settled servers were looked at one after the other."""
+    loop = asyncio.get_running_loop()
+    queue: WorkQueue[Key] = WorkQueue(clock=loop.time, rng=random.Random(1))
+    passes, seen_by_others = 0, set()
+
+    async def reconcile(_: Key) -> float | None:
+        nonlocal passes
+        passes += 1
+        return None
+
+    for number in range(1000):
+        queue.add(("ns", str(number)))
+    worker = asyncio.create_task(work(queue, reconcile, Metrics(), loop.time))
+    while passes < 1000:
+        await asyncio.sleep(0)
+        seen_by_others.add(passes)
+    queue.close()
+    await worker
+    assert len(seen_by_others) > 900
+
+
 async def test_a_worker_survives_whatever_a_pass_does() -> None:
     loop = asyncio.get_running_loop()
     queue: WorkQueue[Key] = WorkQueue(clock=loop.time, rng=random.Random(1), base=0.001)
