@@ -29,8 +29,8 @@ _BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0)
 Short, because `watch.Watches` starts everything again afterwards."""
 
 
-CHUNK = 500
-"""Objects in one answer to a list, as client-go's pager asks for them."""
+CHUNK = 100
+"""Objects in one answer to a list. A part is in memory as text and as objects, of several kinds at once."""
 
 _GRACE_SECONDS = 1.0
 _CANCEL_SECONDS = 0.2
@@ -107,7 +107,7 @@ def build_settings() -> kopf.OperatorSettings:
     settings.process.ultimate_exiting_timeout = 20
     settings.watching.chunk_size = CHUNK  # else the whole list is one answer, held in memory twice
     settings.queueing.worker_limit = None
-    settings.queueing.idle_timeout = 1.0  # each object's worker is kept for so long after an event
+    settings.queueing.idle_timeout = 0.1  # a worker holds the last event of its object for so long
     for resource in WATCHED:
         if resource.selector:
             selector = (resource.group, resource.version, resource.plural)

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 30.0
 SPREAD_PER_KEY = 0.02
-A_PART = 500
+A_PART = 100
 _AGAIN_SECONDS = 10.0
 _CLOSED_SECONDS = 30.0
 _FORBIDDEN = 403

@@ -24,7 +24,7 @@ from plimsoll.controller.metrics import Metrics, measure_lag
 from plimsoll.controller.reconcile import WORKERS, Planner, Reconciler, work
 from plimsoll.controller.recorder import Background, Recorder
 from plimsoll.controller.resync import Resync
-from plimsoll.controller.store import Key, Store, key_of
+from plimsoll.controller.store import Key, Store, key_of, trim
 from plimsoll.controller.watch import Watches
 from plimsoll.controller.workqueue import WorkQueue
 
@@ -52,7 +52,8 @@ _CRD_SECONDS = 20.0
 _PROBE_SECONDS = 2.0
 _DRAIN_SECONDS = 5.0
 _FIRST_LIST_SECONDS = 30.0
-_AT_ONCE = 32  # events
+_SLICE_SECONDS = 0.01
+"""Events are taken for so long before passes go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +246,17 @@ class Operator:
         """In the watch thread: hand an object to the loop that owns the store.
 
         The loop is woken for the first of those that it has not taken yet: waking it is a system call,
-        which hands the interpreter over to the other thread and back.
+        which hands the interpreter over to the other thread and back. What nobody reads of an object
+        does not wait with it.
         """
-        self._delivered.append((kind, obj))
+        self._delivered.append((kind, trim(obj)))
         if len(self._delivered) == 1:
             self._call(self._take_all)
 
     def _take_all(self) -> None:
         # What comes meanwhile is taken too, or has found nothing before it and wakes the loop again.
-        for _ in range(_AT_ONCE):
+        end = self._edges.clock() + _SLICE_SECONDS
+        while self._edges.clock() < end:
             if not self._delivered:
                 return
             try:
